@@ -1,0 +1,201 @@
+"""What happened: the typed events an engine yields, and nothing that computes.
+
+Arrays are numpy, already on the host and independent of the run; events know no torch and no page.
+Shapes: ``L`` layers, ``H`` query heads, ``H_kv`` KV heads, ``D`` head_dim, ``T`` tokens seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Tier(StrEnum):
+    """Where a token's K and V are."""
+
+    SINK = "sink"
+    WINDOW = "window"
+    EXACT = "exact"
+    QUANTIZED = "quantized"
+    OFFLOADED = "offloaded"
+    EVICTED = "evicted"
+
+
+#: Order of the last axis of every tier-mass array. The middle is the sum of the last three.
+MASS_TIERS = (Tier.SINK, Tier.WINDOW, Tier.EXACT, Tier.QUANTIZED, Tier.OFFLOADED)
+
+#: location ("device" | "host") -> tier -> part ("codes" | "scales" | "minima" | "exact") -> bytes
+ByteTree: TypeAlias = dict[str, dict[str, dict[str, int]]]
+
+
+class Span(NamedTuple):
+    """Token positions ``[start, stop)`` that share a tier."""
+
+    tier: Tier
+    start: int
+    stop: int
+
+
+class TokenLabel(NamedTuple):
+    """How one token is shown. ``raw`` are its bytes: joined over tokens they are the text's UTF-8."""
+
+    display: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Everything a reader of a record must know about the model that made it."""
+
+    name: str
+    family: str
+    weights_hash: str
+    source: str
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    context_tokens: int
+    vocab_size: int
+    dtype: str
+    dtype_bytes: int
+    device: str
+    weights_bytes: int
+
+    def kv_bytes_per_token(self, bytes_per_number: float) -> float:
+        """``2 * L * H_kv * D * bytes``: K and V of one token over all layers."""
+        return 2 * self.n_layers * self.n_kv_heads * self.head_dim * bytes_per_number
+
+
+@dataclass(frozen=True, slots=True)
+class MapGrid:
+    """Cells of a token x token map. Edge ``e`` of cell ``c`` covers tokens ``[edges[c], edges[c + 1])``."""
+
+    edges: NDArray[np.int64]
+    tokens_per_cell: int  # of the coarse cells; 1 means every token has its own
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """What the ledger counted after a step."""
+
+    tokens: int
+    used: ByteTree
+    reserved: ByteTree
+    effective_bits: float | None  # sealed K and V, metadata included; None when nothing is sealed
+    cache_bits: float | None  # everything stored, per stored element
+
+    @property
+    def used_bytes(self) -> int:
+        """All used bytes, every location, tier and part."""
+        return sum_bytes(self.used)
+
+
+def sum_bytes(tree: ByteTree) -> int:
+    """The total of a byte tree."""
+    return sum(n for tiers in tree.values() for parts in tiers.values() for n in parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SealError:
+    """Energies against the exact values at sealing time, summed over everything sealed so far.
+
+    Arrays are ``(L, H_kv, D)`` float64 sums of squares, so any ratio (per layer, per channel) is exact.
+    """
+
+    key_signal: NDArray[np.float64]
+    key_error: NDArray[np.float64]
+    value_signal: NDArray[np.float64]
+    value_error: NDArray[np.float64]
+    sealed_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The prompt is tokenized and the cache is empty."""
+
+    run: int
+    run_id: str
+    config: dict[str, Any]  # RunConfig.to_dict()
+    model: ModelFacts
+    prompt_ids: tuple[int, ...]
+    prompt_labels: tuple[TokenLabel, ...]
+    grid: MapGrid
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """Some prompt tokens went through the model."""
+
+    run: int
+    done_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRows:
+    """Max-reduced attention probabilities of some query rows.
+
+    ``values`` is ``(L, H, R, C)`` float16: cells of rows ``[first_row, first_row + R)`` of the grid
+    against cells ``[0, C)``. A cell met twice keeps its maximum.
+    """
+
+    run: int
+    first_row: int
+    values: NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """The cache after some rows: who lives where, what it weighs, what the newest row looked at.
+
+    ``tier_mass`` is ``(L, H, len(MASS_TIERS))`` float32, summing to 1, of the newest query row.
+    ``received`` is ``(T,)`` float32: the newest row's weight on each token, mean over layers and heads.
+    """
+
+    spans: tuple[Span, ...]
+    memory: MemorySnapshot
+    tier_mass: NDArray[np.float32]
+    received: NDArray[np.float32]
+    seal_error: SealError
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGenerated:
+    """One token was chosen. ``state`` is the cache after the row that chose it (the token's own K and V
+    are not stored yet: the newest token has no row)."""
+
+    run: int
+    step: int  # 0 is the token that the prompt's last row chose
+    token_id: int
+    label: TokenLabel
+    text_delta: str  # bytes-exact: incomplete characters wait for their rest
+    logprob: float
+    step_ms: float  # compute time of this run alone, other runs' turns excluded
+    state: StepState
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run ended without an error."""
+
+    run: int
+    reason: str  # "eos" | "length" | "stopped"
+    text_tail: str  # flushed incomplete characters
+    ttft_ms: float | None
+    tpot_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run ended by an error; what was generated before stays valid."""
+
+    run: int
+    message: str
+
+
+Event: TypeAlias = RunStarted | PrefillProgress | AttentionRows | TokenGenerated | RunFinished | RunFailed

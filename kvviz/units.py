@@ -1,0 +1,64 @@
+"""The one place that turns bytes, milliseconds, counts and shares into text for people."""
+
+from __future__ import annotations
+
+import math
+
+_BYTE_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def format_bytes(n_bytes: float) -> str:
+    """``6635520`` -> ``6.33 MiB``. Binary units, three significant digits."""
+    for unit, size in _BYTE_STEPS:
+        if abs(n_bytes) >= size:
+            return f"{_three(n_bytes / size)} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+def format_ms(ms: float | None) -> str:
+    """``1234.5`` -> ``1.23 s``; ``45.61`` -> ``45.6 ms``; nothing measured -> an en dash."""
+    if ms is None or not math.isfinite(ms):
+        return "–"
+    if ms >= 1000:
+        return f"{_three(ms / 1000)} s"
+    return f"{_three(ms)} ms"
+
+
+def format_rate(per_second: float | None) -> str:
+    """Tokens per second, three significant digits."""
+    if per_second is None or not math.isfinite(per_second):
+        return "–"
+    return f"{_three(per_second)} tok/s"
+
+
+def format_count(n: int) -> str:
+    """``134515008`` -> ``134,515,008``."""
+    return f"{n:,}"
+
+
+def format_share(share: float | None) -> str:
+    """``0.3141`` -> ``31.4 %``."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.1f} %"
+
+
+def format_bits(bits: float | None) -> str:
+    """``4.25`` -> ``4.25 bits``."""
+    if bits is None or not math.isfinite(bits):
+        return "–"
+    return f"{bits:.2f} bits"
+
+
+def format_ratio(ratio: float | None) -> str:
+    """``4.9123`` -> ``4.91×``."""
+    if ratio is None or not math.isfinite(ratio):
+        return "–"
+    return f"{_three(ratio)}×"
+
+
+def _three(x: float) -> str:
+    if x == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(x))))
+    return f"{x:.{digits}f}"
