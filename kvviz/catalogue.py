@@ -31,13 +31,13 @@ def _load(language: str) -> dict[str, str]:
     return flat
 
 
-def text(key: str, /, *, language: str = DEFAULT_LANGUAGE, **values: object) -> str:
+def text(key: str, language: str | None = None, /, **values: object) -> str:
     """The sentence for ``key`` (dots walk into sections), with ``{name}`` fields filled from ``values``.
 
     Raises:
         KeyError: the catalogue has no such key; a missing sentence is a defect, never shown as a blank.
     """
-    sentence = _load(language)[key]
+    sentence = _load(language or DEFAULT_LANGUAGE)[key]
     return sentence.format(**values) if values else sentence
 
 

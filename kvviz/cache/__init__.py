@@ -1,0 +1,5 @@
+"""Room: where does this token live? The plan decides in integers, the rest moves tensors and counts bytes."""
+
+from kvviz.cache.session import CacheSession, Observer, Rotary
+
+__all__ = ["CacheSession", "Observer", "Rotary"]

@@ -1,0 +1,206 @@
+"""One run's cache: all layers, one plan, and what it takes for rows to be read.
+
+Knows shapes and a source of rotary angles; knows no model, no text and no page. Batch is 1. A session is used
+by one run at a time and shares nothing with other sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from kvviz.attention import Attention, RowRule, attend, difference, rotate
+from kvviz.cache import ledger
+from kvviz.cache.buffer import TokenBuffer
+from kvviz.cache.layer import ExactPart, LayerCache
+from kvviz.cache.plan import Plan, StepPlan
+from kvviz.cache.sealed import SealedBlocks
+from kvviz.config import CacheConfig, Middle, Offload, Position, Prefill
+from kvviz.errors import KvvizError
+from kvviz.events import MemorySnapshot, SealError, Span, Tier
+from kvviz.quant import make_quantizer
+
+#: positions ``(N,)`` int64 -> cosines and sines ``(N, R)`` exactly as the model applies them
+Rotary: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+#: called for each layer of each step: layer, what its rows read, the step's plan
+Observer: TypeAlias = Callable[[int, Attention, StepPlan], None]
+
+
+class CacheSession:
+    """The K and V of one run under one :class:`CacheConfig`."""
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        *,
+        n_layers: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        rotary: Rotary,
+    ) -> None:
+        self.config = config
+        self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
+        self.n_layers, self.dtype, self.device = n_layers, dtype, device
+        self.observer: Observer | None = None
+        self.plan = Plan(config)
+        self._rotary = rotary
+        self._exact_prompt = config.prefill is Prefill.EXACT
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every token and give the memory back."""
+        self.seen_tokens = 0
+        self._frozen_stop: int | None = None
+        self._step: StepPlan | None = None
+        self._rules: list[RowRule] = []
+        self._turn: tuple[Tensor, Tensor] | None = None
+        self.layers = [self._new_layer(index) for index in range(self.n_layers)]
+
+    def _new_layer(self, index: int) -> LayerCache:
+        config, shape = self.config, {"head_dim": self.head_dim, "block_size": self.config.block_size}
+        sealed = SealedBlocks(
+            make_quantizer(config.side(index, "key"), **shape),
+            make_quantizer(config.side(index, "value"), **shape),
+            first=config.sink_size,
+            device=self.device,
+            offload=config.offload is Offload.HOST,
+        )
+        return LayerCache(
+            sealed,
+            sink_size=config.sink_size,
+            n_kv_heads=self.n_kv_heads,
+            head_dim=self.head_dim,
+            device=self.device,
+        )
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def begin_prompt(self) -> None:
+        """The rows that follow are a prompt: with an exact prefill, sealing waits for :meth:`end_prompt`."""
+        if self._exact_prompt and self.config.middle is Middle.QUANTIZE:
+            layer = self.layers[0].sealed
+            self._frozen_stop = layer.first + layer.tokens
+
+    def end_prompt(self) -> None:
+        """The prompt has been read; seal and free what the last row's rule says."""
+        if self._frozen_stop is None:
+            return
+        self._frozen_stop = None
+        if self.seen_tokens:
+            seal_to = self.plan.sealed_stop(self.seen_tokens - 1)
+            for layer in self.layers:
+                layer.seal(seal_to)
+                layer.settle(seal_to)
+
+    def begin(self, rows: int) -> StepPlan:
+        """Plan the next ``rows`` tokens; every layer then appends and reads once."""
+        step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
+        self._step = step
+        self._rules = [RowRule.of(part.low, part.high, self.device) for part in step.parts]
+        self._turn = self._sink_turn(step)
+        return step
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """K and V of the step's rows, each ``(1, H_kv, Q, D)``.
+
+        Raises:
+            KvvizError: more than one sequence at a time.
+        """
+        if keys.shape[0] != 1:
+            raise KvvizError("batch_one", batch=keys.shape[0])
+        self.layers[layer].append(keys, values, self._current())
+
+    def attend(self, layer: int, query: Tensor, scale: float) -> Tensor:
+        """What the step's rows read in ``layer``: ``(1, H, Q, D)`` -> ``(1, H, Q, D)``.
+
+        Observing changes no number of the output.
+        """
+        step, cache = self._current(), self.layers[layer]
+        parts = cache.parts(step, self._rules, self.dtype)
+        if self._turn is not None and isinstance(parts[0], ExactPart):
+            sinks = parts[0]
+            parts[0] = ExactPart(sinks.rows, rotate(query, *self._turn), sinks.tile)
+        result = attend(query, parts, scale, keep_scores=self.observer is not None)
+        if self.observer is not None:
+            self.observer(layer, result, step)
+        cache.settle(step.keep_from)
+        return result.output
+
+    def finish(self) -> None:
+        """All layers have read the step's rows."""
+        self.seen_tokens = self._current().stop
+        self._step = None
+
+    def _current(self) -> StepPlan:
+        if self._step is None:
+            raise RuntimeError("no step has begun")
+        return self._step
+
+    def _sink_turn(self, step: StepPlan) -> tuple[Tensor, Tensor] | None:
+        """The turn from each row's own position to its position inside the cache, for the sink scores."""
+        has_sinks = step.parts[0].tier is Tier.SINK
+        if self.config.position is not Position.IN_CACHE or not has_sinks:
+            return None
+        rows = range(step.first, step.stop)
+        stands = [self.plan.cache_position(row) for row in rows]
+        if stands == list(rows):
+            return None
+        both = torch.tensor([*rows, *stands], device=self.device)
+        cos, sin = (angle.to(torch.float64) for angle in self._rotary(both))
+        n = len(stands)
+        turn_cos, turn_sin = difference(cos[:n], sin[:n], cos[n:], sin[n:])
+        wide = torch.float64 if self.dtype is torch.float64 else torch.float32
+        return turn_cos.to(wide), turn_sin.to(wide)
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    def crop(self, tokens: int) -> None:
+        """Keep the first ``tokens`` tokens, as if the others had never come. 0 is a reset.
+
+        Raises:
+            KvvizError: the cut lies in sealed blocks or past evicted tokens, whose exact values are gone.
+        """
+        if tokens >= self.seen_tokens:
+            return
+        if tokens <= 0:
+            self.reset()
+            return
+        edge = self.plan.exact_start(self.seen_tokens - 1)
+        if self.plan.exact_start(tokens - 1) != edge:
+            raise KvvizError("crop", tokens=tokens, edge=edge)
+        for layer in self.layers:
+            layer.crop(tokens)
+        self.seen_tokens = tokens
+
+    def spans(self) -> tuple[Span, ...]:
+        """Which positions are in which tier now."""
+        return self.plan.spans(self.seen_tokens, self._frozen_stop)
+
+    def memory(self) -> MemorySnapshot:
+        """The ledger now."""
+        return ledger.snapshot(
+            self.layers,
+            self.spans(),
+            sealed_tier=self.plan.sealed_tier,
+            numbers_per_token=2 * self.n_layers * self.n_kv_heads * self.head_dim,
+        )
+
+    def seal_error(self) -> SealError:
+        """Energies of everything sealed so far, ``(L, H_kv, D)``."""
+        energies = {}
+        for side in ("key", "value"):
+            for kind in ("signal", "error"):
+                stacked = torch.stack([getattr(layer.energy, kind)[side] for layer in self.layers])
+                energies[f"{side}_{kind}"] = stacked.numpy()
+        return SealError(sealed_tokens=self.layers[0].sealed.tokens, **energies)
+
+    def buffers(self) -> Iterable[TokenBuffer]:
+        """Every buffer, for audits."""
+        for layer in self.layers:
+            yield from layer.buffers()

@@ -1,0 +1,112 @@
+"""Where a transformers network meets the cache: one attention function, one layer class, one forward.
+
+The session travels as a keyword argument of the forward call, so concurrent runs share one network without
+any global. This module knows the library's calling convention and nothing of tokens or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from kvviz.cache import CacheSession
+
+ATTENTION_NAME = "kvviz"
+_SESSION_KEYWORD = "kvviz_session"
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The library's attention call: ``query (B, H, Q, D)`` in, ``(B, Q, H, D)`` out; no weights."""
+    session: CacheSession = kwargs[_SESSION_KEYWORD]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    output = session.attend(layer, query, scale)
+    return output.transpose(1, 2).contiguous(), None
+
+
+class _SessionLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer of a session as the library sees it; it stores nothing itself."""
+
+    is_compileable = False
+
+    def __init__(self, session: CacheSession, layer: int) -> None:
+        super().__init__()
+        self._session = session
+        self._layer = layer
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to allocate."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store the chunk; only the chunk returns, because attention reads the parts from the session."""
+        self._session.append(self._layer, key_states, value_states)
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """No mask is built; lengths as if every token were kept."""
+        return self._session.seen_tokens + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Tokens seen, evicted ones included."""
+        return self._session.seen_tokens
+
+    def get_max_length(self) -> int:
+        """No fixed length."""
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        """The older name of :meth:`get_max_length`."""
+        return -1
+
+
+def prepare(network: PreTrainedModel) -> None:
+    """Make ``network`` read through sessions. Registering again is harmless."""
+    AttentionInterface.register(ATTENTION_NAME, _attention)
+    AttentionMaskInterface.register(ATTENTION_NAME, lambda *args, **kwargs: None)
+    network.set_attn_implementation(ATTENTION_NAME)
+
+
+def rotary(network: PreTrainedModel) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """The network's own rotary angles: positions ``(N,)`` -> cosines and sines ``(N, R)``."""
+    module = network.base_model.rotary_emb
+
+    def angles(positions: Tensor) -> tuple[Tensor, Tensor]:
+        probe = torch.empty(1, dtype=torch.float64, device=positions.device)
+        cos, sin = module(probe, positions.unsqueeze(0))
+        return cos[0], sin[0]
+
+    return angles
+
+
+def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, last_only: bool) -> Tensor:
+    """Feed ``ids (1, Q)`` through the session's cache: logits ``(1, Q, V)``, or only the last row's."""
+    step = session.begin(ids.shape[1])
+    positions = torch.arange(step.first, step.stop, device=ids.device).unsqueeze(0)
+    layers = [_SessionLayer(session, layer) for layer in range(session.n_layers)]
+    output = network(
+        input_ids=ids,
+        position_ids=positions,
+        past_key_values=Cache(layers=layers),
+        use_cache=True,
+        logits_to_keep=1 if last_only else 0,
+        **{_SESSION_KEYWORD: session},
+    )
+    session.finish()
+    logits: Tensor = output.logits
+    return logits
