@@ -1,0 +1,23 @@
+"""Room: do it and tell. Runs, comparisons and scores become events; tensors become numpy here, once."""
+
+from kvviz.engine.compare import compare
+from kvviz.engine.corpus import Corpus, load_text
+from kvviz.engine.run import check_request, run
+from kvviz.engine.score import ScoreResult, score
+from kvviz.models import KnownModel, LanguageModel, ModelStore, known_models
+from kvviz.models import load as load_model
+
+__all__ = [
+    "Corpus",
+    "KnownModel",
+    "LanguageModel",
+    "ModelStore",
+    "ScoreResult",
+    "check_request",
+    "compare",
+    "known_models",
+    "load_model",
+    "load_text",
+    "run",
+    "score",
+]
