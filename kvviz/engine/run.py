@@ -179,7 +179,7 @@ class _Run:
             run=self._index,
             step=step,
             token_id=token,
-            label=self._model.labels([token])[0],
+            label=self._model.labels([token], at_start=False)[0],
             text_delta=self._streamer.push(token),
             logprob=logprob,
             step_ms=step_ms,

@@ -1,1 +1,1 @@
-"""Room: how does it look? Records to plain data, data to plotly figures. Knows no tensor, no engine and no page."""
+"""Room: how does it look? Records to plain data, data to plotly figures. Knows no engine and no page."""

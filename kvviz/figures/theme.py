@@ -33,7 +33,7 @@ _WRAP_CHARACTERS = 46
 
 @dataclass(frozen=True, slots=True)
 class TierStyle:
-    """How one tier looks everywhere: colour, glyph, marker shape, fill pattern; hollow when not ``filled``."""
+    """How one tier looks everywhere: colour, glyph, marker shape, fill pattern; hollow or ``filled``."""
 
     color: str
     glyph: str
@@ -88,9 +88,9 @@ def run_letter(index: int) -> str:
 
 
 def run_name(index: int, record: RunRecord) -> str:
-    """``A: full precision``, or the letter alone for a run without a name. Escaped for plotly."""
+    """``A: full precision``, or the letter alone for a run without a name."""
     letter = run_letter(index)
-    return text("figures.run_name", letter=letter, label=escape(record.label)) if record.label else letter
+    return text("figures.run_name", letter=letter, label=record.label) if record.label else letter
 
 
 def escape(words: str) -> str:
@@ -109,8 +109,8 @@ def token_label(display: str, length: int = 14) -> str:
 
 
 def wrapped(sentence: str, width: int = _WRAP_CHARACTERS) -> str:
-    """A sentence broken into lines for a plotly annotation, which does not wrap by itself."""
-    return "<br>".join(textwrap.wrap(sentence, width))
+    """Words escaped and broken into lines for a plotly annotation, which does not wrap by itself."""
+    return "<br>".join(escape(line) for line in textwrap.wrap(sentence, width))
 
 
 def rgba(color: str, alpha: float) -> str:
@@ -166,6 +166,28 @@ def frame(figure: go.Figure, name: str, height: int, **layout: Any) -> go.Figure
     return figure
 
 
+def bottom_legend(y: float) -> dict[str, Any]:
+    """A legend in rows below the plot, each entry as wide as its words; ``y`` in plot heights."""
+    return {
+        "orientation": "h",
+        "entrywidth": 0,
+        "x": 0,
+        "xanchor": "left",
+        "y": y,
+        "yanchor": "top",
+        "traceorder": "normal",
+        "font": {"size": 12},
+    }
+
+
+def add_note(figure: go.Figure, column: int, words: str, **place: Any) -> None:
+    """Words inside subplot ``column`` (from 1); ``place`` in shares of its width and height."""
+    axis = "" if column == 1 else str(column)
+    figure.add_annotation(
+        text=words, showarrow=False, xref=f"x{axis} domain", yref=f"y{axis} domain", **place
+    )
+
+
 def empty_figure(name: str, sentence: str, height: int) -> go.Figure:
     """A figure of the usual size that says in words why there is nothing to draw."""
     figure = go.Figure()
@@ -179,7 +201,7 @@ def empty_figure(name: str, sentence: str, height: int) -> go.Figure:
 def to_payload(figure: go.Figure) -> dict[str, Any]:
     """A figure as strict JSON values: ``data``, ``layout``, ``config``.
 
-    Numpy arrays travel as base64 typed arrays (``dtype``, ``bdata``, ``shape``), which plotly.js reads itself.
+    Numpy arrays travel as base64 typed arrays (``dtype``, ``bdata``, ``shape``) that plotly.js reads itself.
     """
     plain = json.loads(figure.to_json(validate=False))
     plain["layout"].pop("template", None)
@@ -189,7 +211,7 @@ def to_payload(figure: go.Figure) -> dict[str, Any]:
         "config": {
             "displaylogo": False,
             "responsive": True,
-            "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+            "displayModeBar": False,
         },
     }
 

@@ -1,0 +1,220 @@
+"""The token x token attention map of one layer and head, from the record's max-reduced cells.
+
+Knows cells, positions and tiers; does not recompute attention. Row i is the query of token i: the newest
+generated token has no row yet, so labels and rows always agree by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from kvviz.catalogue import text
+from kvviz.events import Span, TokenLabel
+from kvviz.figures.theme import (
+    CLEAR,
+    empty_figure,
+    frame,
+    linear_scale,
+    log_scale,
+    palette,
+    record_state,
+    tier_name,
+    to_payload,
+    token_label,
+    wrapped,
+)
+from kvviz.record import RunRecord
+
+Scale = Literal["linear", "log"]
+HEIGHT = 520
+LOG_DECADES = 4
+_NAMED_SHARE = 0.2
+_TICKS_LOG = {-4: "0.01", -3: "0.1", -2: "1", -1: "10", 0: "100 %"}
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Tokens ``[start, stop)`` of one tier in cell coordinates of the newest row (cell c covers c..c + 1)."""
+
+    tier: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMap:
+    """Probabilities in percent, rounded to 0.01 %.
+
+    ``rows[r]`` is ``(r + 1,)`` float64, the cells that query cell ``r`` may see, or ``(0,)`` for a row that
+    is not there yet. ``keys`` name all cells by position (or range) and token text.
+    """
+
+    layer: int
+    head: int
+    rows: tuple[NDArray[np.float64], ...]
+    keys: tuple[str, ...]
+    tokens_per_cell: int
+    boundaries: tuple[Boundary, ...]
+
+
+def attention_data(record: RunRecord, layer: int, head: int) -> AttentionMap | None:
+    """The map of one layer and head; None when there is none (or the layer or head does not exist)."""
+    if record.attention is None or record.grid is None:
+        return None
+    n_layers, n_heads = record.attention.shape[:2]
+    if not (0 <= layer < n_layers and 0 <= head < n_heads):
+        return None
+    percent = np.round(record.attention[layer, head].astype(np.float64) * 100, 2)
+    # A row's weights sum to 1, so a row that is there has a maximum above 0.
+    present = record.attention[layer, head].max(axis=1) > 0
+    if not present.any():
+        return None
+    cells = len(percent) if record.is_live else int(np.flatnonzero(present)[-1]) + 1
+    edges = record.grid.edges[: cells + 1]
+    return AttentionMap(
+        layer=layer,
+        head=head,
+        rows=tuple(percent[r, : r + 1] if present[r] else np.zeros(0) for r in range(cells)),
+        keys=tuple(cell_name(edges, cell, record.labels) for cell in range(cells)),
+        tokens_per_cell=int(np.diff(edges).max(initial=1)),
+        boundaries=_boundaries(edges, record.spans[-1] if record.spans else ()),
+    )
+
+
+def cell_name(edges: NDArray[np.int64], cell: int, labels: Sequence[TokenLabel]) -> str:
+    """``12 ␠world``, ``12–15 ␠world…`` for several tokens, the position alone when it is not there yet."""
+    first, last = int(edges[cell]), int(edges[cell + 1]) - 1
+    position = str(first) if first == last else f"{first}–{last}"
+    if first >= len(labels):
+        return position
+    label = token_label(labels[first].display)
+    return f"{position} {label}" if first == last else f"{position} {label}…"
+
+
+def _boundaries(edges: NDArray[np.int64], spans: Sequence[Span]) -> tuple[Boundary, ...]:
+    cells = np.arange(len(edges))
+    places = (
+        Boundary(
+            span.tier.value,
+            float(np.interp(span.start, edges, cells)),
+            float(np.interp(span.stop, edges, cells)),
+        )
+        for span in sorted(spans, key=lambda span: span.start)
+    )
+    return tuple(place for place in places if place.stop > place.start)
+
+
+def attention_figure(record: RunRecord, layer: int, head: int, scale: Scale = "linear") -> dict[str, Any]:
+    """The token x token heatmap as a JSON-ready payload: rows are queries, columns keys, by position."""
+    data = attention_data(record, layer, head)
+    if data is None:
+        key = "figures.attention.none" if record.tier_mass else record_state([record])
+        return to_payload(empty_figure("attention", text(key), HEIGHT))
+    return to_payload(draw_attention(data, scale))
+
+
+def draw_attention(data: AttentionMap, scale: Scale) -> go.Figure:
+    """The heatmap. Both scales carry the same values: only the colours are placed differently.
+
+    Rows are ragged lists, so the cells that a query may not see do not exist: no colour, no hover, no bytes.
+    """
+    hover = text("figures.attention.hover", query="%{y}", key="%{x}", share="%{z:.2f} %")
+    figure = go.Figure(
+        go.Heatmap(
+            z=[_compact(row) for row in data.rows],
+            x=data.keys,
+            y=data.keys,
+            zmin=0,
+            zmax=100,
+            colorscale=linear_scale() if scale == "linear" else log_scale(LOG_DECADES),
+            hoverongaps=False,
+            hovertemplate=hover + "<extra></extra>",
+            showscale=scale == "linear",
+            colorbar=_colorbar() | {"ticksuffix": " %", "nticks": 5},
+        )
+    )
+    if scale == "log":
+        figure.add_trace(_log_colorbar())
+    _draw_boundaries(figure, data.boundaries)
+    cells = len(data.keys)
+    common = {"type": "category", "showgrid": False, "zeroline": False, "tickfont": {"size": 11}}
+    figure.update_xaxes(
+        title_text=text("figures.axis.key"), range=[-0.5, cells - 0.5], tickangle=-90, nticks=24, **common
+    )
+    figure.update_yaxes(title_text=text("figures.axis.query"), range=[cells - 0.5, -0.5], nticks=24, **common)
+    figure.add_annotation(
+        text=wrapped(attention_note(data), 30), xref="paper", yref="paper", x=1, y=0.98, xanchor="right",
+        yanchor="top", align="right", showarrow=False,
+    )  # fmt: skip
+    return frame(figure, "attention", HEIGHT)
+
+
+def attention_note(data: AttentionMap) -> str:
+    """Which map this is, and how many tokens a cell stands for when it is more than one."""
+    note = text("figures.attention.note", layer=data.layer, head=data.head)
+    if data.tokens_per_cell > 1:
+        note += " " + text("figures.attention.cells", k=data.tokens_per_cell)
+    return note
+
+
+def _draw_boundaries(figure: go.Figure, boundaries: Sequence[Boundary]) -> None:
+    """A bar in the tier's colour above its keys, its glyph (and name where it fits), a line at each edge."""
+    for place in boundaries:
+        style = palette().tiers[place.tier]
+        figure.add_shape(
+            type="rect", xref="x", yref="paper", x0=place.start - 0.5, x1=place.stop - 0.5, y0=1.005, y1=1.03,
+            fillcolor=style.color if style.filled else CLEAR, line={"width": 1, "color": style.color},
+            name=tier_name(place.tier),
+        )  # fmt: skip
+        if place.start > 0:
+            figure.add_shape(
+                type="line", xref="x", yref="paper", x0=place.start - 0.5, x1=place.start - 0.5,
+                y0=0, y1=1.03,
+                line={"width": 2, "color": style.color, "dash": "dot"}, name=tier_name(place.tier),
+            )  # fmt: skip
+        words = [style.glyph]
+        if place.stop - place.start >= _NAMED_SHARE * boundaries[-1].stop:
+            words.append(tier_name(place.tier))
+        figure.add_annotation(
+            text=" ".join(words), xref="x", x=(place.start + place.stop - 1) / 2, yref="paper", y=1.03,
+            yanchor="bottom", showarrow=False, font={"size": 12},
+        )  # fmt: skip
+
+
+def _compact(row: NDArray[np.float64]) -> list[float | int]:
+    """JSON numbers as short as their two decimals allow."""
+    return [int(x) if x == int(x) else x for x in row.tolist()]
+
+
+def _colorbar() -> dict[str, Any]:
+    """Lies in the upper triangle, where no cell is: the map keeps the whole width."""
+    return {
+        "orientation": "h",
+        "thickness": 12,
+        "len": 0.52,
+        "x": 1,
+        "xanchor": "right",
+        "y": 0.88,
+        "yanchor": "top",
+        "outlinewidth": 0,
+        "tickfont": {"size": 11},
+        "title": {"text": text("figures.attention.scale"), "side": "top"},
+    }
+
+
+def _log_colorbar() -> go.Scatter:
+    """A trace without points whose colour bar shows the logarithmic steps."""
+    bar = _colorbar() | {"tickvals": list(_TICKS_LOG), "ticktext": list(_TICKS_LOG.values())}
+    marker = {
+        "color": [-LOG_DECADES, 0], "cmin": -LOG_DECADES, "cmax": 0, "colorscale": linear_scale(),
+        "showscale": True, "colorbar": bar, "size": 0,
+    }  # fmt: skip
+    return go.Scatter(
+        x=[None, None], y=[None, None], mode="markers", marker=marker, hoverinfo="skip", showlegend=False
+    )

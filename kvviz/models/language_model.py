@@ -1,0 +1,121 @@
+"""A causal language model as the engine sees it: text to ids, ids through a session to logits.
+
+Shares its weights between runs and holds no run state. Knows nothing of configurations being compared, of
+events or of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvviz.cache import CacheSession
+from kvviz.config import CacheConfig
+from kvviz.errors import ConfigError
+from kvviz.events import ModelFacts, TokenLabel
+from kvviz.models import adapter
+from kvviz.models.fits import in_cache_refusal
+from kvviz.models.tokens import TokenText
+
+
+class LanguageModel:
+    """A network prepared to read through cache sessions, and its tokenizer."""
+
+    def __init__(self, network: Any, tokenizer: Any, facts: ModelFacts) -> None:
+        adapter.prepare(network)
+        self.network, self.tokenizer, self.facts = network, tokenizer, facts
+        self.token_text = TokenText(tokenizer)
+        self.in_cache_refusal = in_cache_refusal(network)
+        self.eos_ids = _eos_ids(network, tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return torch.device(self.facts.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of weights, keys and values."""
+        dtype: torch.dtype = getattr(torch, self.facts.dtype)
+        return dtype
+
+    def encode(self, prompt: str, use_chat_template: bool) -> list[int]:
+        """Text to ids, with exactly one beginning-of-sequence token where the tokenizer asks for one.
+
+        Raises:
+            ConfigError: nothing to read, or no chat template although one was asked for.
+        """
+        if use_chat_template and not prompt.strip():
+            raise ConfigError("prompt_empty")
+        ids = self._encode_chat(prompt) if use_chat_template else self._encode_raw(prompt)
+        if not ids:
+            raise ConfigError("prompt_empty")
+        return ids
+
+    def _encode_raw(self, prompt: str) -> list[int]:
+        return self._one_bos(self.tokenizer(prompt)["input_ids"]) if prompt else []
+
+    def _encode_chat(self, prompt: str) -> list[int]:
+        if not self.tokenizer.chat_template:
+            raise ConfigError("no_chat_template", model=self.facts.name)
+        text = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        bos = self.tokenizer.bos_token_id
+        asks_for_bos = self.tokenizer("a")["input_ids"][:1] == [bos]
+        return self._one_bos([bos, *ids] if asks_for_bos else ids)
+
+    def _one_bos(self, ids: list[int]) -> list[int]:
+        bos = self.tokenizer.bos_token_id
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Ids to text, special tokens left out."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    def labels(self, ids: Sequence[int], *, at_start: bool = True) -> list[TokenLabel]:
+        """How each token is shown."""
+        return self.token_text.labels(ids, at_start=at_start)
+
+    def new_session(self, cache: CacheConfig) -> CacheSession:
+        """An empty cache for one run.
+
+        Raises:
+            ConfigError: the settings do not fit this model.
+        """
+        facts = self.facts
+        cache.check_model(
+            n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=self.in_cache_refusal
+        )
+        return CacheSession(
+            cache,
+            n_layers=facts.n_layers,
+            n_heads=facts.n_heads,
+            n_kv_heads=facts.n_kv_heads,
+            head_dim=facts.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+            rotary=adapter.rotary(self.network),
+        )
+
+    def forward(self, ids: Sequence[int], session: CacheSession, *, last_only: bool) -> Tensor:
+        """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays)."""
+        with torch.inference_mode():
+            fed = torch.tensor([list(ids)], device=self.device)
+            logits = adapter.forward(self.network, fed, session, last_only=last_only)[0]
+        return logits if logits.dtype is torch.float64 else logits.float()
+
+
+def _eos_ids(network: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a text, by the generation settings and by the tokenizer."""
+    found: set[int] = set()
+    for eos in (network.generation_config.eos_token_id, tokenizer.eos_token_id):
+        if eos is not None:
+            found.update(eos if isinstance(eos, (list, tuple)) else [eos])
+    return frozenset(found)
