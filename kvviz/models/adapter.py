@@ -6,6 +6,7 @@ any global. This module knows the library's calling convention and nothing of to
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,11 @@ def rotary(network: PreTrainedModel) -> Callable[[Tensor], tuple[Tensor, Tensor]
     return angles
 
 
+def _cache_keyword(network: PreTrainedModel) -> str:
+    """The library renamed its cache argument; both names are in the range we support."""
+    return "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
+
+
 def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, last_only: bool) -> Tensor:
     """Feed ``ids (1, Q)`` through the session's cache: logits ``(1, Q, V)``, or only the last row's."""
     step = session.begin(ids.shape[1])
@@ -102,10 +108,9 @@ def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, las
     output = network(
         input_ids=ids,
         position_ids=positions,
-        past_key_values=Cache(layers=layers),
         use_cache=True,
         logits_to_keep=1 if last_only else 0,
-        **{_SESSION_KEYWORD: session},
+        **{_cache_keyword(network): Cache(layers=layers), _SESSION_KEYWORD: session},
     )
     session.finish()
     logits: Tensor = output.logits

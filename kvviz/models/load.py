@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as library_logging
 
@@ -28,6 +30,7 @@ from kvviz.models.tiny import tiny_model
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 HUB_VARIANT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _TINY = "tiny-random-"
+_REACH_SECONDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,12 @@ def load(
     name = name.strip()
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = dtype or _dtype_of(device)
-    library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    library_logging.disable_progress_bar()
     if name == DEFAULT_MODEL:
         return _load_default(progress, device, dtype)
     if name.startswith(_TINY):
-        return tiny_model(
-            name.removeprefix(_TINY), dtype=torch.float32, n_layers=4, head_dim=64, context=8192
-        )
+        family = name.removeprefix(_TINY)
+        return tiny_model(family, dtype=torch.float32, n_layers=4, head_dim=64, context=8192)
     return _load_named(name, progress, device, dtype)
 
 
@@ -114,6 +116,7 @@ def _load_named(name: str, progress: Progress, device: torch.device, dtype: torc
     if not name:
         raise ModelError("model_name_empty")
     progress(text("models.loading", model=name), None)
+    _require_reachable(name)
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         check_config(name, config)
@@ -128,6 +131,27 @@ def _load_named(name: str, progress: Progress, device: torch.device, dtype: torc
         raise ModelError("model_unreadable", model=name, reason=_first_line(error)) from error
     source = "folder" if Path(name).is_dir() else "Hub"
     return _finish(network, tokenizer, name, source, device, dtype)
+
+
+def _require_reachable(name: str) -> None:
+    """Say at once that a model is not there: the library itself would retry for half a minute.
+
+    Raises:
+        ModelError: no folder, not kept from an earlier download, and not found or no network.
+    """
+    if Path(name).is_dir():
+        return
+    try:
+        AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=True)
+        return  # kept from an earlier download: works without a network
+    except (OSError, ValueError):
+        pass
+    try:
+        HfApi().model_info(name, timeout=_REACH_SECONDS)
+    except (HfHubHTTPError, HFValidationError) as error:
+        raise ModelError("model_not_found", model=name) from error
+    except Exception as error:
+        raise ModelError("no_network", model=name) from error
 
 
 def _finish(

@@ -43,8 +43,8 @@ class TokenText:
     def raw(self, token_id: int) -> bytes:
         """The bytes of one token; a special token's are its name."""
         if token_id in self._added:
-            return self._added[token_id].encode("utf-8")
-        piece = self._tokenizer.convert_ids_to_tokens(token_id)
+            return str(self._added[token_id]).encode("utf-8")
+        piece: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
         if piece is None:  # ids past the tokenizer's own, which padded embeddings allow
             return f"<{token_id}>".encode()
         if self._byte_level:
@@ -52,7 +52,7 @@ class TokenText:
             return bytes([alphabet[c] for c in str(piece)])
         if match := _BYTE_TOKEN.fullmatch(piece):
             return bytes([int(match[1], 16)])
-        return str(piece).replace("▁", " ").encode("utf-8")
+        return piece.replace("▁", " ").encode("utf-8")
 
     def labels(self, ids: Sequence[int], *, at_start: bool) -> list[TokenLabel]:
         """One label for each id. ``at_start`` says that ``ids[0]`` begins the text."""
