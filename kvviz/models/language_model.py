@@ -6,6 +6,7 @@ events or of pages.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class LanguageModel:
     def __init__(self, network: Any, tokenizer: Any, facts: ModelFacts) -> None:
         adapter.prepare(network)
         self.network, self.tokenizer, self.facts = network, tokenizer, facts
+        self._turn = threading.Lock()
         self.token_text = TokenText(tokenizer)
         self.in_cache_refusal = in_cache_refusal(network)
         self.eos_ids = _eos_ids(network, tokenizer)
@@ -106,7 +108,8 @@ class LanguageModel:
 
     def forward(self, ids: Sequence[int], session: CacheSession, *, last_only: bool) -> Tensor:
         """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays)."""
-        with torch.inference_mode():
+        # one pass at a time: two at once on the same cores are slower than one after the other
+        with self._turn, torch.inference_mode():
             fed = torch.tensor([list(ids)], device=self.device)
             logits = adapter.forward(self.network, fed, session, last_only=last_only)[0]
         return logits if logits.dtype is torch.float64 else logits.float()
