@@ -27,7 +27,6 @@ from kvviz.figures.theme import (
     tier_name,
     to_payload,
     token_label,
-    wrapped,
 )
 from kvviz.record import RunRecord
 
@@ -35,7 +34,8 @@ Scale = Literal["linear", "log"]
 HEIGHT = 520
 LOG_DECADES = 4
 _NAMED_SHARE = 0.2
-_TICKS_LOG = {-4: "0.01", -3: "0.1", -2: "1", -1: "10", 0: "100 %"}
+_EDGE_COLOR = "#ffffff"  # lies on the map only, whose colours are the same on every page
+_TICKS_LOG = {-4: "0.01", -3: "0.1", -2: "1", -1: "10", 0: "100"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def attention_data(record: RunRecord, layer: int, head: int) -> AttentionMap | N
         head=head,
         rows=tuple(percent[r, : r + 1] if present[r] else np.zeros(0) for r in range(cells)),
         keys=tuple(cell_name(edges, cell, record.labels) for cell in range(cells)),
-        tokens_per_cell=int(np.diff(edges).max(initial=1)),
+        tokens_per_cell=record.grid.tokens_per_cell,
         boundaries=_boundaries(edges, record.spans[-1] if record.spans else ()),
     )
 
@@ -93,8 +93,9 @@ def cell_name(edges: NDArray[np.int64], cell: int, labels: Sequence[TokenLabel])
     position = str(first) if first == last else f"{first}–{last}"
     if first >= len(labels):
         return position
-    label = token_label(labels[first].display)
-    return f"{position} {label}" if first == last else f"{position} {label}…"
+    if first == last:
+        return f"{position} {token_label(labels[first].display)}"
+    return f"{position} {token_label(labels[first].display, 6)}…"
 
 
 def _boundaries(edges: NDArray[np.int64], spans: Sequence[Span]) -> tuple[Boundary, ...]:
@@ -116,18 +117,20 @@ def attention_figure(record: RunRecord, layer: int, head: int, scale: Scale = "l
     if data is None:
         key = "figures.attention.none" if record.tier_mass else record_state([record])
         return to_payload(empty_figure("attention", text(key), HEIGHT))
-    return to_payload(draw_attention(data, scale))
+    payload = to_payload(draw_attention(data, scale))
+    payload["data"][0]["z"] = [_compact(row) for row in data.rows]
+    return payload
 
 
 def draw_attention(data: AttentionMap, scale: Scale) -> go.Figure:
-    """The heatmap. Both scales carry the same values: only the colours are placed differently.
+    """The heatmap without its values: plotly would check each, so they join in the payload.
 
-    Rows are ragged lists, so the cells that a query may not see do not exist: no colour, no hover, no bytes.
+    They are ragged rows, so the cells that a query may not see do not exist: no colour, no hover, no bytes.
+    Both scales carry the same values: only the colours are placed differently.
     """
     hover = text("figures.attention.hover", query="%{y}", key="%{x}", share="%{z:.2f} %")
     figure = go.Figure(
         go.Heatmap(
-            z=[_compact(row) for row in data.rows],
             x=data.keys,
             y=data.keys,
             zmin=0,
@@ -136,35 +139,36 @@ def draw_attention(data: AttentionMap, scale: Scale) -> go.Figure:
             hoverongaps=False,
             hovertemplate=hover + "<extra></extra>",
             showscale=scale == "linear",
-            colorbar=_colorbar() | {"ticksuffix": " %", "nticks": 5},
+            colorbar=_colorbar(data) | {"nticks": 5},
         )
     )
     if scale == "log":
-        figure.add_trace(_log_colorbar())
-    _draw_boundaries(figure, data.boundaries)
+        figure.add_trace(_log_colorbar(data))
     cells = len(data.keys)
+    _draw_boundaries(figure, data.boundaries, cells)
     common = {"type": "category", "showgrid": False, "zeroline": False, "tickfont": {"size": 11}}
     figure.update_xaxes(
-        title_text=text("figures.axis.key"), range=[-0.5, cells - 0.5], tickangle=-90, nticks=24, **common
+        title_text=text("figures.axis.key"), range=[-0.5, cells - 0.5], tickangle=-90, **common
     )
-    figure.update_yaxes(title_text=text("figures.axis.query"), range=[cells - 0.5, -0.5], nticks=24, **common)
+    figure.update_yaxes(title_text=text("figures.axis.query"), range=[cells - 0.5, -0.5], **common)
     figure.add_annotation(
-        text=wrapped(attention_note(data), 30), xref="paper", yref="paper", x=1, y=0.98, xanchor="right",
+        text="<br>".join(attention_note(data)), xref="paper", yref="paper", x=1, y=0.98, xanchor="right",
         yanchor="top", align="right", showarrow=False,
     )  # fmt: skip
     return frame(figure, "attention", HEIGHT)
 
 
-def attention_note(data: AttentionMap) -> str:
-    """Which map this is, and how many tokens a cell stands for when it is more than one."""
-    note = text("figures.attention.note", layer=data.layer, head=data.head)
+def attention_note(data: AttentionMap) -> list[str]:
+    """Which map this is and, when a cell is more than one token, how many and what it shows: short lines."""
+    lines = [text("figures.attention.note", layer=data.layer, head=data.head)]
     if data.tokens_per_cell > 1:
-        note += " " + text("figures.attention.cells", k=data.tokens_per_cell)
-    return note
+        lines += [text("figures.attention.cells", k=data.tokens_per_cell), text("figures.attention.maximum")]
+    return lines
 
 
-def _draw_boundaries(figure: go.Figure, boundaries: Sequence[Boundary]) -> None:
+def _draw_boundaries(figure: go.Figure, boundaries: Sequence[Boundary], cells: int) -> None:
     """A bar in the tier's colour above its keys, its glyph (and name where it fits), a line at each edge."""
+    stop = cells - 0.5
     for place in boundaries:
         style = palette().tiers[place.tier]
         figure.add_shape(
@@ -174,9 +178,9 @@ def _draw_boundaries(figure: go.Figure, boundaries: Sequence[Boundary]) -> None:
         )  # fmt: skip
         if place.start > 0:
             figure.add_shape(
-                type="line", xref="x", yref="paper", x0=place.start - 0.5, x1=place.start - 0.5,
-                y0=0, y1=1.03,
-                line={"width": 2, "color": style.color, "dash": "dot"}, name=tier_name(place.tier),
+                type="line", xref="x", yref="y", x0=place.start - 0.5, x1=place.start - 0.5,
+                y0=place.start - 0.5, y1=stop,
+                line={"width": 1.5, "color": _EDGE_COLOR, "dash": "dot"}, name=tier_name(place.tier),
             )  # fmt: skip
         words = [style.glyph]
         if place.stop - place.start >= _NAMED_SHARE * boundaries[-1].stop:
@@ -192,7 +196,7 @@ def _compact(row: NDArray[np.float64]) -> list[float | int]:
     return [int(x) if x == int(x) else x for x in row.tolist()]
 
 
-def _colorbar() -> dict[str, Any]:
+def _colorbar(data: AttentionMap) -> dict[str, Any]:
     """Lies in the upper triangle, where no cell is: the map keeps the whole width."""
     return {
         "orientation": "h",
@@ -200,17 +204,18 @@ def _colorbar() -> dict[str, Any]:
         "len": 0.52,
         "x": 1,
         "xanchor": "right",
-        "y": 0.88,
+        "y": 0.98 - 0.055 * len(attention_note(data)),
         "yanchor": "top",
         "outlinewidth": 0,
+        "tickangle": 0,
         "tickfont": {"size": 11},
         "title": {"text": text("figures.attention.scale"), "side": "top"},
     }
 
 
-def _log_colorbar() -> go.Scatter:
+def _log_colorbar(data: AttentionMap) -> go.Scatter:
     """A trace without points whose colour bar shows the logarithmic steps."""
-    bar = _colorbar() | {"tickvals": list(_TICKS_LOG), "ticktext": list(_TICKS_LOG.values())}
+    bar = _colorbar(data) | {"tickvals": list(_TICKS_LOG), "ticktext": list(_TICKS_LOG.values())}
     marker = {
         "color": [-LOG_DECADES, 0], "cmin": -LOG_DECADES, "cmax": 0, "colorscale": linear_scale(),
         "showscale": True, "colorbar": bar, "size": 0,

@@ -31,7 +31,6 @@ from kvviz.figures.theme import (
     wrapped,
 )
 from kvviz.record import RunRecord
-from kvviz.units import format_bytes
 
 HEIGHT = 420
 _SCALES = ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)
@@ -181,7 +180,16 @@ def draw_memory(curves: Sequence[MemoryCurve | None], names: Sequence[str]) -> g
         title_text=text("figures.axis.tokens_seen"), nticks=5, title_standoff=6, dtick=1 if shortest else None
     )
     figure.update_yaxes(title_text=text("figures.memory.axis", unit=unit), rangemode="tozero", row=1, col=1)
-    return frame(figure, "memory", HEIGHT, legend=bottom_legend(-0.22), hovermode="closest")
+    top_legend = {
+        "yref": "container",
+        "y": 1,
+        "yanchor": "top",
+        "x": 0,
+        "xanchor": "left",
+        "font": {"size": 12},
+    }
+    margin = {"l": 8, "r": 8, "t": 80, "b": 8}
+    return frame(figure, "memory", HEIGHT, legend=bottom_legend(-0.24), legend2=top_legend, margin=margin)
 
 
 def _area(curve: MemoryCurve, band: MemoryBand, size: int) -> go.Scatter:
@@ -212,9 +220,7 @@ def _area(curve: MemoryCurve, band: MemoryBand, size: int) -> go.Scatter:
         }
         if band.location == "host"
         else None,
-        hovertemplate=f"{name}<br>%{{customdata[1]}} · "
-        + text("figures.hover.at_tokens", n="%{customdata[0]}")
-        + f"<extra>{text('figures.kind.measured')}</extra>",
+        hovertemplate=_hover(name, "measured"),
     )
 
 
@@ -230,26 +236,29 @@ def _lines(curve: MemoryCurve, size: int) -> list[go.Scatter]:
             customdata=_drawn(curve, values)[2],
             name=name,
             legendgroup=f"full.{key}",
-            legendrank=2000,
+            legend="legend2",
             mode="lines",
             line={"color": palette().reference, "dash": dash, "width": 2.5},
-            hovertemplate=f"{name}<br>%{{customdata[1]}} · "
-            + text("figures.hover.at_tokens", n="%{customdata[0]}")
-            + f"<extra>{text('figures.kind.computed')}</extra>",
+            hovertemplate=_hover(name, "computed"),
         )
         for key, values, name, dash in lines
     ]
 
 
+def _hover(name: str, kind: str) -> str:
+    words = text("figures.memory.hover", bytes="%{customdata[1]:,.0f}", n="%{customdata[0]}")
+    return f"{name}<br>{words}<extra>{text(f'figures.kind.{kind}')}</extra>"
+
+
 def _drawn(
     curve: MemoryCurve, values: NDArray[Any]
-) -> tuple[NDArray[np.float64], NDArray[Any], list[tuple[int, str]]]:
-    """x, bytes and hover words of a line. A single snapshot is drawn one token wide, else it has no area."""
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
+    """x, bytes, and tokens with bytes ``(S, 2)`` for hover. A single snapshot is drawn one token wide."""
     tokens = curve.tokens.astype(np.float64)
-    hover = [(int(n), format_bytes(size)) for n, size in zip(curve.tokens, values.tolist(), strict=True)]
+    hover = np.stack((tokens, values.astype(np.float64)), axis=1)
     if len(tokens) > 1:
         return tokens, values, hover
-    return np.concatenate((tokens - 0.5, tokens + 0.5)), np.repeat(values, 2), hover * 2
+    return np.concatenate((tokens - 0.5, tokens + 0.5)), np.repeat(values, 2), np.repeat(hover, 2, axis=0)
 
 
 def _used(tree: ByteTree, location: str, tier: str, parts: Sequence[str]) -> int:

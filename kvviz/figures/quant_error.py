@@ -17,7 +17,6 @@ from plotly.subplots import make_subplots
 
 from kvviz.catalogue import text
 from kvviz.figures.theme import (
-    add_note,
     bottom_legend,
     empty_figure,
     escape,
@@ -136,14 +135,15 @@ def draw_quant_error(data: Sequence[QuantError | None], names: Sequence[str], me
                 figure.add_trace(trace, row=1, col=column)
         if len(sentences) == len(data):
             figure.add_scatter(x=[], y=[], showlegend=False, row=1, col=column)  # so that the axes are drawn
-        if sentences:
-            words = "<br>".join(wrapped(sentence, 24) for sentence in sentences)
-            add_note(figure, column, words, align="left", x=0.02, y=0.02, xanchor="left", yanchor="bottom")
+        words = [f'<span style="font-size:12px">{wrapped(sentence, 24)}</span>' for sentence in sentences]
+        figure.layout.annotations[column - 1].text = "<br>".join([titles[column - 1], *words])
     figure.update_xaxes(title_text=text("figures.axis.layer"), nticks=8, title_standoff=6, zeroline=False)
     figure.update_yaxes(title_text=text(f"figures.quant_error.axis_{measure}"), row=1, col=1)
     if measure == "relative":
         figure.update_yaxes(type="log", dtick=1, tickformat="~%")
-    return frame(figure, "quant_error", HEIGHT, legend=bottom_legend(-0.22))
+    lines = max(title.text.count("<br>") for title in figure.layout.annotations)
+    margin = {"l": 8, "r": 8, "t": 34 + 17 * lines, "b": 8}
+    return frame(figure, "quant_error", HEIGHT, legend=bottom_legend(-0.22), margin=margin)
 
 
 def _trace(errors: SideError, row: str, name: str, index: int, measure: Measure) -> go.Scatter:
