@@ -1,0 +1,157 @@
+"""The same engine from a terminal: ``score``, ``run`` and ``presets``.
+
+With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
+sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvviz import presets
+from kvviz.catalogue import text
+from kvviz.cli.arguments import cache_of, parser
+from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
+from kvviz.config import RunConfig, SamplingConfig
+from kvviz.errors import ConfigError, KvvizError
+from kvviz.record import RunRecord
+
+_REFUSED, _FAILED, _INTERRUPTED = 2, 1, 130
+_PROGRESS_STEP = 1024
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments ask; returns the exit code."""
+    terminal = Terminal.current()
+    _quiet_libraries()
+    with contextlib.redirect_stdout(sys.stderr):  # whatever a library prints is not the result
+        from kvviz.engine import known_models
+
+    arguments = parser(known_models()[0].name).parse_args(argv)
+    commands = {"score": _score, "run": _run, "presets": _presets}
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            return commands[arguments.command](arguments, terminal)
+        except KvvizError as error:
+            terminal.tell(str(error))
+            return _REFUSED
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+
+
+def _quiet_libraries() -> None:
+    """Read by the libraries when they are first imported; a user's own setting stays."""
+    for name, value in (
+        ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
+        ("TQDM_DISABLE", "1"),
+        ("TRANSFORMERS_VERBOSITY", "error"),
+    ):
+        os.environ.setdefault(name, value)
+
+
+def _score(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz import engine
+
+    cache = cache_of(arguments, presets.preset)
+    corpus = engine.load_text(arguments.text)
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    ids = _cut(model.encode(corpus.text, False), arguments.start, arguments.length)
+    result = engine.score(
+        model,
+        ids,
+        cache,
+        skip=arguments.skip,
+        chunk_size=arguments.chunk,
+        progress=_Steps(terminal),
+    )
+    place = {"corpus": corpus.name, "corpus_sha256": corpus.sha256}
+    place |= {"start": arguments.start, "length": arguments.length, "skip": arguments.skip}
+    plain = result.to_dict() | place
+    if arguments.json:
+        terminal.show_json(plain)
+    else:
+        terminal.show(score_table(plain))
+    return 0
+
+
+def _cut(ids: list[int], start: int, length: int) -> list[int]:
+    stop = start + length
+    if start < 0 or length < 1 or stop > len(ids):
+        raise ConfigError("text_slice", start=start, stop=stop, tokens=len(ids))
+    return ids[start:stop]
+
+
+class _Steps:
+    """Tells how far a reading is, every thousand tokens or so."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._told = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        if done - self._told >= _PROGRESS_STEP or done == total:
+            self._told = done
+            self._terminal.tell(text("cli.progress", done=done, total=total))
+
+
+def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz import engine
+
+    config = RunConfig(
+        prompt=arguments.prompt if arguments.prompt_file is None else _read(arguments.prompt_file),
+        cache=cache_of(arguments, presets.preset),
+        label=presets.preset_label(arguments.preset) if arguments.preset else "",
+        use_chat_template=not arguments.no_chat,
+        max_new_tokens=arguments.max_new_tokens,
+        sampling=SamplingConfig(arguments.temperature, arguments.top_p, arguments.seed),
+        chunk_size=arguments.chunk,
+    )
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    record = RunRecord()
+    for event in engine.run(model, config, capture_attention=False):
+        record.apply(event)
+    plain = run_dict(record)
+    if arguments.json:
+        terminal.show_json(plain)
+    else:
+        terminal.show(run_table(plain))
+    if record.status == "failed":
+        terminal.tell(record.message)
+        return _FAILED
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError("prompt_file", path=path, reason=reason) from error
+
+
+def _presets(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    names = presets.preset_names()
+    if arguments.json:
+        terminal.show_json(
+            [
+                {
+                    "name": name,
+                    "label": presets.preset_label(name),
+                    "note": presets.preset_note(name),
+                    "config": presets.preset(name).to_dict(),
+                }
+                for name in names
+            ]
+        )
+    else:
+        terminal.show(table([(name, presets.preset_note(name)) for name in names]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Flags of the terminal, and the settings they stand for. Knows no engine, no model and no preset."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from kvviz.catalogue import text
+from kvviz.config import CacheConfig
+
+#: flag -> field of CacheConfig
+CACHE_FLAGS = {
+    "sink": "sink_size",
+    "window": "window_size",
+    "middle": "middle",
+    "block": "block_size",
+    "key": "key",
+    "value": "value",
+    "position": "position",
+    "offload": "offload",
+    "prefill": "prefill",
+}
+_WHOLE_NUMBERS = ("sink", "window", "block")
+_DEFAULT_CHUNK = 256
+
+
+def parser(default_model: str) -> argparse.ArgumentParser:
+    """``score``, ``run`` and ``presets`` with their flags."""
+    root = argparse.ArgumentParser(
+        prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
+    )
+    commands = root.add_subparsers(dest="command", required=True)
+    score = _command(commands, "score")
+    _flag(score, "text", default="pydoc-topics")
+    _flag(score, "start", type=int, default=0)
+    _flag(score, "length", type=int, default=2048)
+    _flag(score, "skip", type=int, default=512)
+    _add_shared(score, default_model)
+    run = _command(commands, "run")
+    prompt = run.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", help=text("cli.help.prompt"))
+    prompt.add_argument("--prompt-file", help=text("cli.help.prompt_file"))
+    _flag(run, "max_new_tokens", type=int, default=64)
+    _flag(run, "temperature", type=float, default=0.0)
+    _flag(run, "top_p", type=float, default=1.0)
+    _flag(run, "seed", type=int, default=0)
+    _flag(run, "no_chat", action="store_true")
+    _add_shared(run, default_model)
+    _flag(_command(commands, "presets"), "json", action="store_true")
+    return root
+
+
+def cache_of(arguments: argparse.Namespace, preset: Callable[[str], CacheConfig]) -> CacheConfig:
+    """The preset, if one is named, with every flag that was given in place of its own value.
+
+    Raises:
+        ConfigError: an unknown preset, or settings that contradict each other.
+    """
+    base = CacheConfig() if arguments.preset is None else preset(arguments.preset)
+    given = {field: getattr(arguments, flag) for flag, field in CACHE_FLAGS.items()}
+    changed = {field: value for field, value in given.items() if value is not None}
+    return CacheConfig.from_dict(base.to_dict() | changed)
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
+) -> argparse.ArgumentParser:
+    sentence = text(f"cli.command.{name}")
+    return commands.add_parser(name, help=sentence, description=sentence, allow_abbrev=False)
+
+
+def _add_shared(command: argparse.ArgumentParser, default_model: str) -> None:
+    _flag(command, "preset")
+    for flag in CACHE_FLAGS:
+        _flag(command, flag, type=int if flag in _WHOLE_NUMBERS else str)
+    _flag(command, "chunk", type=int, default=_DEFAULT_CHUNK)
+    _flag(command, "model", default=default_model)
+    _flag(command, "json", action="store_true")
+
+
+def _flag(command: argparse.ArgumentParser, name: str, **settings: object) -> None:
+    add: Callable[..., object] = command.add_argument
+    add(f"--{name.replace('_', '-')}", help=text(f"cli.help.{name}"), **settings)
