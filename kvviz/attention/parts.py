@@ -84,9 +84,16 @@ class Attention:
         return torch.stack([torch.exp(lse - self.lse) for lse in self.part_lse])
 
     def weights(self) -> Iterator[tuple[int, Tensor]]:
-        """``(start, (B, H, Q, t))`` attention probabilities, tile by tile."""
+        """``(start, (B, H, Q, t))`` attention probabilities, tile by tile; a row sums to 1.
+
+        A log-sum-exp of 30 is off by 1e-6 in fp32, and so would be every row's sum: the rows are normalised.
+        """
+        lse = self.lse.unsqueeze(-1)
+        total = torch.zeros_like(lse)
+        for _, scores in self.scores:
+            total += torch.exp(scores - lse).sum(-1, keepdim=True)
         for start, scores in self.scores:
-            yield start, torch.exp(scores - self.lse.unsqueeze(-1))
+            yield start, torch.exp(scores - lse) / total
 
 
 def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool = False) -> Attention:

@@ -33,8 +33,8 @@ class PartPlan:
 class StepPlan:
     """What to do with rows ``[first, stop)``.
 
-    ``drop_to``: exact positions below it are evicted before the rows read. ``seal_to``: blocks up to it are sealed
-    before the rows read. ``keep_from``: exact positions below it are freed after the rows have read.
+    ``drop_to``: exact positions below it are evicted before the rows read. ``seal_to``: blocks up to it are
+    sealed before the rows read. ``keep_from``: exact positions below it are freed after the rows have read.
     """
 
     first: int

@@ -1,0 +1,1 @@
+"""Room: what did the person touch, what should they see? Gradio lives here, and no arithmetic does."""

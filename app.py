@@ -1,0 +1,37 @@
+"""Start kvviz: arguments in, collaborators tied together, the page served."""
+
+from __future__ import annotations
+
+import argparse
+
+from kvviz import engine, presets
+from kvviz.catalogue import text
+from kvviz.ui.context import AppContext, Presets
+from kvviz.ui.loading import Loader
+from kvviz.ui.look import launch_options
+from kvviz.ui.page import build_app
+
+
+def main() -> None:
+    """Serve the page at once; the model loads behind it."""
+    models = engine.known_models()
+    parser = argparse.ArgumentParser(prog="app.py", description=text("ui.cli.description"))
+    parser.add_argument("--host", help=text("ui.cli.host"))
+    parser.add_argument("--port", type=int, help=text("ui.cli.port"))
+    parser.add_argument("--model", default=models[0].name, help=text("ui.cli.model"))
+    arguments = parser.parse_args()
+    context = AppContext(
+        compare=engine.compare,
+        loader=Loader(engine.ModelStore()),
+        models=models,
+        presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
+        prompts=presets.prompt_presets(),
+        default_model=arguments.model,
+    )
+    context.loader.warm(arguments.model)
+    page = build_app(context)
+    page.launch(server_name=arguments.host, server_port=arguments.port, share=False, **launch_options())
+
+
+if __name__ == "__main__":
+    main()

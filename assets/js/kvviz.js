@@ -1,0 +1,79 @@
+// Shared ground of the live views: mounting, parsing, theme. A view is a factory (root, trigger) -> {draw, restyle?}.
+// Words that come from prompts, models or files only ever reach the page through textContent or a canvas.
+(() => {
+  if (window.kvviz) return;
+  const factories = {};
+  const mounted = new Set();
+  const STORED_THEME = "kvviz-theme";
+
+  function define(name, factory) {
+    factories[name] = factory;
+  }
+
+  function mount(name, element, props, watch, trigger) {
+    const root = element.querySelector(".kv-view");
+    const view = factories[name](root, trigger);
+    const draw = () => {
+      const text = props.value;
+      if (typeof text === "string" && text) view.draw(JSON.parse(text));
+    };
+    mounted.add(view);
+    watch("value", draw);
+    draw();
+  }
+
+  /** The value of one CSS variable of the page, as it is in the present theme. */
+  function color(name) {
+    return getComputedStyle(document.body).getPropertyValue(name).trim();
+  }
+
+  /** A token's label with the visible space that common fonts have. */
+  function drawable(label) {
+    return label.replaceAll("\u2420", "\u2423");
+  }
+
+  function make(tag, className, text) {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  }
+
+  function storedTheme() {
+    try {
+      return localStorage.getItem(STORED_THEME);
+    } catch {
+      return null;
+    }
+  }
+
+  function setTheme(dark) {
+    document.body.classList.toggle("dark", dark);
+    try {
+      localStorage.setItem(STORED_THEME, dark ? "dark" : "light");
+    } catch {
+      // a browser that stores nothing forgets the choice, no more
+    }
+  }
+
+  function start() {
+    const theme = storedTheme();
+    if (theme) document.body.classList.toggle("dark", theme === "dark");
+    let dark = document.body.classList.contains("dark");
+    new MutationObserver(() => {
+      if (dark === document.body.classList.contains("dark")) return;
+      dark = !dark;
+      for (const view of mounted) view.restyle?.();
+    }).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+  }
+
+  window.kvviz = {
+    define,
+    mount,
+    color,
+    make,
+    drawable,
+    start,
+    toggleTheme: () => setTheme(!document.body.classList.contains("dark")),
+  };
+})();

@@ -1,0 +1,127 @@
+// A plotly figure that is updated in place: zoom and hover survive new frames. Colours of text, grid and hover
+// are the page's own, taken when drawn.
+(() => {
+  const { color, drawable, make } = window.kvviz;
+
+  function libraryReady() {
+    if (window.Plotly) return Promise.resolve(window.Plotly);
+    return new Promise((resolve) => {
+      const timer = setInterval(() => {
+        if (!window.Plotly) return;
+        clearInterval(timer);
+        resolve(window.Plotly);
+      }, 50);
+    });
+  }
+
+  const NARROW = 460;
+
+  /** Smaller words where there is little room, so that titles side by side do not meet. */
+  function fitted(layout, width) {
+    if (width >= NARROW) return layout;
+    const small = (font) => ({ ...font, size: 11 });
+    const narrow = { ...layout, font: small(layout.font), legend: { ...layout.legend, font: small(layout.legend?.font) } };
+    if (layout.annotations) narrow.annotations = layout.annotations.map((note) => ({ ...note, font: small(note.font) }));
+    return narrow;
+  }
+
+  function themedLayout(layout, selected) {
+    const ink = color("--kv-ink");
+    const grid = color("--kv-grid");
+    const themed = { ...layout, autosize: true };
+    themed.font = { ...layout.font, color: ink, family: color("--kv-font") };
+    themed.hoverlabel = {
+      ...layout.hoverlabel,
+      bgcolor: color("--kv-raised"),
+      bordercolor: color("--kv-line"),
+      font: { color: ink, family: color("--kv-font"), size: 13 },
+    };
+    themed.modebar = { bgcolor: "rgba(0,0,0,0)", color: color("--kv-quiet"), activecolor: ink };
+    if (matchMedia("(pointer: coarse)").matches) themed.dragmode = false;
+    for (const name of Object.keys(layout)) {
+      if (!/^[xy]axis\d*$/.test(name)) continue;
+      themed[name] = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid, ...layout[name] };
+    }
+    if (selected) themed.shapes = [...(layout.shapes ?? []), ...outline(selected)];
+    return themed;
+  }
+
+  /** A copy for the library to keep (it writes into what it is given). */
+  function drawableTrace(trace) {
+    const copy = structuredClone(trace);
+    for (const axis of ["x", "y"]) {
+      if (Array.isArray(copy[axis])) copy[axis] = copy[axis].map((at) => (typeof at === "string" ? drawable(at) : at));
+    }
+    return copy;
+  }
+
+  function outline({ layer, head }) {
+    const box = { type: "rect", x0: head - 0.5, x1: head + 0.5, y0: layer - 0.5, y1: layer + 0.5 };
+    return [
+      { ...box, line: { color: color("--kv-panel"), width: 5 } },
+      { ...box, line: { color: color("--kv-ink"), width: 2.5 } },
+    ];
+  }
+
+  window.kvviz.define("plot", (root, trigger) => {
+    const node = make("div", "kv-plot");
+    root.replaceChildren(node);
+    let value = null;
+    let selected = null;
+    let busy = false;
+    let again = false;
+    let listening = false;
+
+    async function react() {
+      if (!value || !root.clientWidth) return;
+      if (busy) {
+        again = true;
+        return;
+      }
+      busy = true;
+      try {
+        const library = await libraryReady();
+        do {
+          again = false;
+          const { data, layout, config } = value.figure;
+          node.style.height = `${layout.height}px`;
+          await library.react(node, data.map(drawableTrace), themedLayout(fitted(layout, root.clientWidth), selected), config);
+        } while (again);
+        listen();
+        node.dataset.frames = String(Number(node.dataset.frames ?? 0) + 1);
+      } finally {
+        busy = false;
+      }
+    }
+
+    function listen() {
+      if (listening) return;
+      listening = true;
+      node.on("plotly_click", ({ points }) => {
+        const point = points[0];
+        if (!value.pick || point.data.type !== "heatmap") return;
+        selected = { layer: Number(point.y), head: Number(point.x) };
+        trigger("click", selected);
+        react();
+      });
+    }
+
+    let width = 0;
+    new ResizeObserver(() => {
+      if (Math.abs(root.clientWidth - width) < 2) return;
+      width = root.clientWidth;
+      react();
+    }).observe(root);
+
+    return {
+      draw(next) {
+        value = next;
+        selected = next.pick ?? null;
+        root.setAttribute("role", "group");
+        root.setAttribute("aria-label", next.name);
+        react();
+      },
+      restyle: react,
+    };
+  });
+})();

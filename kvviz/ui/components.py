@@ -1,0 +1,61 @@
+"""Live views: gr.HTML with a fixed template, drawn by the scripts in assets/js from a JSON value.
+
+A value never passes through a template, so whatever a prompt or a model says is shown as it stands. These are
+functions and not subclasses, because gradio writes a stub file next to every subclass it meets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+TEMPLATE = '<div class="kv-view"></div>'
+
+
+def encode(value: dict[str, Any]) -> str:
+    """One JSON string, compared and sent as a whole; without ``<``, so it is never taken for markup."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _live(factory: str, value: dict[str, Any], elem_id: str, classes: Sequence[str] = ()) -> gr.HTML:
+    return gr.HTML(
+        encode(value),
+        html_template=TEMPLATE,
+        js_on_load=f"kvviz.mount('{factory}', element, props, watch, trigger)",
+        apply_default_css=False,
+        elem_id=elem_id,
+        elem_classes=["kv-live", f"kv-live-{factory}", *classes],
+    )
+
+
+def live_plot(value: dict[str, Any], elem_id: str) -> gr.HTML:
+    """A plotly figure, updated in place; a click on a heatmap with a ``pick`` tells layer and head."""
+    return _live("plot", value, elem_id)
+
+
+def token_strip(value: dict[str, Any], elem_id: str) -> gr.HTML:
+    """One canvas cell a token."""
+    return _live("strip", value, elem_id)
+
+
+def text_panel(value: dict[str, Any], elem_id: str) -> gr.HTML:
+    """A run's text, status and numbers."""
+    return _live("panel", value, elem_id)
+
+
+def notice_line(value: dict[str, Any], elem_id: str, classes: Sequence[str] = ()) -> gr.HTML:
+    """A line of information, progress or error."""
+    return _live("notice", value, elem_id, classes)
+
+
+def words(template: str, classes: str = "") -> gr.HTML:
+    """Fixed markup around words from the catalogue; never anybody else's words."""
+    return gr.HTML(
+        html_template=template,
+        js_on_load=None,
+        apply_default_css=False,
+        elem_classes=["kv-words", *filter(None, [classes])],
+    )

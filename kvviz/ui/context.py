@@ -1,0 +1,69 @@
+"""What the page is built from: collaborators handed in, so that any of them can be a stand-in.
+
+Knows no model and no gradio; holds nothing that two pages would share by accident.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kvviz.config import CacheConfig, RunConfig
+from kvviz.events import Event
+from kvviz.ui.loading import Loader
+from kvviz.ui.runs import RunStore
+
+
+class Compare(Protocol):
+    """The engine's lockstep comparison."""
+
+    def __call__(
+        self, model: Any, configs: Sequence[RunConfig], *, stop: threading.Event | None = None
+    ) -> Iterator[Event]: ...
+
+
+class PromptChoice(Protocol):
+    """A ready prompt."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def use_chat_template(self) -> bool: ...
+
+
+class ModelChoice(Protocol):
+    """A model that is offered by name."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Presets:
+    """Named cache settings."""
+
+    names: Sequence[str]
+    label: Callable[[str], str]
+    cache: Callable[[str], CacheConfig]
+
+
+@dataclass(frozen=True)
+class AppContext:
+    """Everything that one page application uses and owns."""
+
+    compare: Compare
+    loader: Loader
+    models: Sequence[ModelChoice]
+    presets: Presets
+    prompts: Sequence[PromptChoice]
+    default_model: str
+    opening: tuple[str, str] = ("full", "full-stack")
+    runs: RunStore = field(default_factory=RunStore)

@@ -1,0 +1,90 @@
+"""Models that are wanted, on their way, or here: loading starts once and is watched by many.
+
+Knows how to ask a store; does not know what a model is made of, and no page.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from kvviz.catalogue import text
+from kvviz.errors import KvvizError
+from kvviz.events import ModelFacts
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str, float | None], None]
+
+
+class Store(Protocol):
+    """Where models come from."""
+
+    def get(self, name: str, *, progress: Progress | None = ...) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """How far one model is. ``fraction`` is None while nobody can tell."""
+
+    phase: Literal["absent", "loading", "ready", "failed"] = "absent"
+    message: str = ""
+    fraction: float | None = None
+    facts: ModelFacts | None = None
+
+
+class Loader:
+    """Watches a store load models. One instance belongs to one page application."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._states: dict[str, LoadState] = {}
+
+    def state(self, name: str) -> LoadState:
+        """How far ``name`` is."""
+        with self._lock:
+            return self._states.get(name, LoadState())
+
+    def get(self, name: str) -> Any:
+        """The model, loaded if need be; blocks meanwhile.
+
+        Raises:
+            KvvizError: it cannot be had, in one plain sentence.
+        """
+        if self.state(name).phase != "ready":
+            self._set(name, LoadState("loading", text("ui.model.loading")))
+        try:
+            model = self._store.get(name, progress=lambda words, share: self._tell(name, words, share))
+        except KvvizError as error:
+            self._set(name, LoadState("failed", str(error)))
+            raise
+        except Exception:
+            logger.exception("loading %s failed", name)
+            self._set(name, LoadState("failed", text("ui.error.load", name=name)))
+            raise
+        self._set(name, LoadState("ready", facts=model.facts))
+        return model
+
+    def warm(self, name: str) -> None:
+        """Start loading without waiting; a failure is kept in the state."""
+        threading.Thread(target=self._try, args=(name,), name="kvviz-load", daemon=True).start()
+
+    def _try(self, name: str) -> None:
+        try:
+            self.get(name)
+        except Exception as error:  # noqa: BLE001  kept in the state, and told by the next run as well
+            logger.info("%s is not loaded yet: %s", name, error)
+
+    def _tell(self, name: str, words: str, share: float | None) -> None:
+        with self._lock:
+            known = self._states.get(name, LoadState())
+            if known.phase == "loading":
+                self._states[name] = replace(known, message=words, fraction=share)
+
+    def _set(self, name: str, state: LoadState) -> None:
+        with self._lock:
+            self._states[name] = state

@@ -1,0 +1,7 @@
+"""One file a tab: each has a ``KEY`` for its catalogue name and a ``build(context, page)``."""
+
+from __future__ import annotations
+
+from kvviz.ui.tabs import run
+
+TABS = (run,)

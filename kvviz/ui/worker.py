@@ -1,0 +1,48 @@
+"""One thread carries one run from start to end, whether or not anybody is watching.
+
+Knows the engine's contract and the run it writes to; knows no page. However it ends, the run ends too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import closing
+from typing import Any, cast
+
+from kvviz.catalogue import text
+from kvviz.errors import KvvizError
+from kvviz.ui.context import AppContext
+from kvviz.ui.runs import LiveRun
+
+logger = logging.getLogger(__name__)
+
+
+def start(run: LiveRun, context: AppContext) -> None:
+    """Carry ``run`` in a thread of its own."""
+    threading.Thread(target=carry, args=(run, context), name=f"kvviz-{run.id[:8]}", daemon=True).start()
+
+
+def carry(run: LiveRun, context: AppContext) -> None:
+    """Load the model, drive the engine into the run's records, and say plainly what went wrong."""
+    try:
+        if not run.stop.is_set():
+            run.phase = "loading"
+            model = context.loader.get(run.model)
+            _drive(run, context, model)
+    except KvvizError as error:
+        run.error = str(error)
+    except Exception:
+        logger.exception("run %s failed", run.id)
+        run.error = text("ui.error.unexpected")
+    finally:
+        run.finish()
+
+
+def _drive(run: LiveRun, context: AppContext, model: Any) -> None:
+    if run.stop.is_set():
+        return
+    run.phase = "running"
+    with closing(cast(Any, context.compare(model, run.configs, stop=run.stop))) as events:
+        for event in events:
+            run.apply(event)
