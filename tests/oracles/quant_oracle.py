@@ -1,0 +1,119 @@
+"""Quantize and restore, in numpy, straight from the rules of the spec strings.
+
+Shares no code with the quantizers under test: codes are plain integers, nothing is packed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Coded(NamedTuple):
+    """``codes`` and ``restored`` have the shape of the input ``(H, T, D)``; metadata is broadcast to it."""
+
+    codes: np.ndarray
+    restored: np.ndarray
+    scale: np.ndarray
+    minimum: np.ndarray | None
+
+
+def quantize(x: np.ndarray, spec: str, block: int) -> Coded:
+    """Every whole block of ``x (H, T, D)`` apart; ``T`` is a multiple of ``block``. A ``(T, D)`` array is one
+    head. ``none`` gives the values back."""
+    if x.ndim == 2:
+        coded = quantize(x[None], spec, block)
+        return Coded(*(None if part is None else part[0] for part in coded))
+    assert x.shape[1] % block == 0
+    blocks = [_block(x[:, t : t + block], spec) for t in range(0, x.shape[1], block)]
+    if not blocks:
+        return Coded(x.astype(int), x, x, None)
+    columns = list(zip(*blocks, strict=True))
+    return Coded(*(None if part[0] is None else np.concatenate(part, axis=1) for part in columns))
+
+
+def _block(x: np.ndarray, spec: str) -> Coded:
+    if spec == "none":
+        return Coded(np.zeros(x.shape, int), x, np.zeros_like(x), None)
+    fields = spec.split(":")
+    kind = fields.pop(0)
+    meta = np.float32 if "m32" in fields else np.float16
+    axis = next((f for f in fields if f in ("token", "channel", "head", "tensor")), "tensor")
+    group = next((int(f[1:]) for f in fields if f[0] == "g"), None)
+
+    def per_group(reduce: np.ufunc) -> np.ndarray:
+        heads, tokens, channels = x.shape
+        if axis == "token":
+            small = reduce.reduce(x.reshape(heads, tokens, channels // group, group), axis=3)
+            return np.repeat(small, group, axis=2)
+        if axis == "channel":
+            small = reduce.reduce(x.reshape(heads, tokens // group, group, channels), axis=2)
+            return np.repeat(small, group, axis=1)
+        over = (1, 2) if axis == "head" else (0, 1, 2)
+        return np.broadcast_to(reduce.reduce(x, axis=over, keepdims=True), x.shape)
+
+    def stored(metadata: np.ndarray) -> np.ndarray:
+        # torch turns float64 into float16 by way of float32: the nearest 16-bit value, but for rare ties
+        return metadata.astype(np.float32).astype(meta).astype(x.dtype)
+
+    low, high = per_group(np.minimum), per_group(np.maximum)
+    biggest = np.maximum(np.abs(low), np.abs(high))
+    if kind == "fp8":
+        scale = stored(biggest / x.dtype.type(448))
+        codes = e4m3_codes(_safe_divide(x, scale))
+        return Coded(codes, E4M3_VALUES[codes].astype(x.dtype) * scale, scale, None)
+    bits = int(kind.removeprefix("int"))
+    if "absmax" in fields:
+        top = 2 ** (bits - 1) - 1
+        scale = stored(biggest / x.dtype.type(top))
+        codes = np.clip(np.rint(_safe_divide(x, scale)), -top, top).astype(int)
+        return Coded(codes, codes.astype(x.dtype) * scale, scale, None)
+    top = 2**bits - 1
+    scale, minimum = stored((high - low) / x.dtype.type(top)), stored(low)
+    codes = np.clip(np.rint(_safe_divide(x - minimum, scale)), 0, top).astype(int)
+    return Coded(codes, minimum + codes.astype(x.dtype) * scale, scale, minimum)
+
+
+def _safe_divide(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return np.divide(x, scale, out=np.zeros_like(x), where=scale > 0)
+
+
+def _enumerate_e4m3() -> np.ndarray:
+    """All 256 values of the format: sign, 4 exponent bits (bias 7), 3 mantissa bits, no infinity."""
+    values = np.empty(256)
+    for code in range(256):
+        sign = -1.0 if code & 0x80 else 1.0
+        exponent, mantissa = (code >> 3) & 0xF, code & 0x7
+        if exponent == 0:
+            magnitude = mantissa / 8 * 2.0**-6
+        elif exponent == 15 and mantissa == 7:
+            magnitude = np.nan
+        else:
+            magnitude = (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+        values[code] = sign * magnitude
+    return values
+
+
+E4M3_VALUES = _enumerate_e4m3()
+
+
+def e4m3_codes(x: np.ndarray) -> np.ndarray:
+    """The nearest value's code, ties to the even code; magnitudes above 448 become 448."""
+    positive = E4M3_VALUES[:127]
+    magnitude = np.minimum(np.abs(x).astype(np.float64), 448.0)
+    above = np.clip(np.searchsorted(positive, magnitude), 1, 126)
+    below = above - 1
+    to_below, to_above = magnitude - positive[below], positive[above] - magnitude
+    even = np.where(below % 2 == 0, below, above)
+    code = np.where(to_below < to_above, below, np.where(to_above < to_below, above, even))
+    return np.where(np.signbit(x), code + 128, code)
+
+
+def unpack_bytes(packed: np.ndarray, bits: int, length: int) -> np.ndarray:
+    """Codes of ``packed (..., n)`` bytes, first code in the lowest bits, one shift at a time."""
+    out = np.zeros((*packed.shape[:-1], length), dtype=int)
+    per_byte = 8 // bits
+    for i in range(length):
+        out[..., i] = (packed[..., i // per_byte].astype(int) >> (bits * (i % per_byte))) % (1 << bits)
+    return out

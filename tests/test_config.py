@@ -1,0 +1,141 @@
+"""Settings say what they mean, refuse what contradicts itself, and survive their text form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvviz.config import (
+    CacheConfig,
+    LayerOverride,
+    Middle,
+    Offload,
+    Position,
+    Prefill,
+    RunConfig,
+    SamplingConfig,
+    parse_choice,
+)
+from kvviz.errors import ConfigError
+from kvviz.quant_config import Axis, Mapping, QuantConfig
+
+INT4 = QuantConfig.parse("int4:channel:g32:minmax")
+
+
+def code(build) -> str:
+    with pytest.raises(ConfigError) as refusal:
+        build()
+    assert str(refusal.value)
+    return refusal.value.code
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ("none", ("none", 16, Axis.TENSOR, None, Mapping.ABSMAX, 16)),
+        ("int8:token:g64:absmax", ("int", 8, Axis.TOKEN, 64, Mapping.ABSMAX, 16)),
+        ("int4:channel:g32:minmax", ("int", 4, Axis.CHANNEL, 32, Mapping.MINMAX, 16)),
+        ("int2:head:minmax:m32", ("int", 2, Axis.HEAD, None, Mapping.MINMAX, 32)),
+        ("fp8", ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16)),
+        ("fp8:token:g16", ("fp8", 8, Axis.TOKEN, 16, Mapping.ABSMAX, 16)),
+    ],
+)
+def test_spec_strings(spec, fields):
+    config = QuantConfig.parse(spec)
+    assert dataclasses.astuple(config) == fields
+    assert config.spec == spec
+    assert QuantConfig.parse(f" {spec.upper()} ") == config
+
+
+@given(
+    st.builds(
+        lambda head, axis, mapping, meta: ":".join(filter(None, (head, axis, mapping, meta))),
+        st.sampled_from(["int8", "int4", "int2"]),
+        st.sampled_from(["token:g16", "token:g80", "channel:g1", "head", "tensor"]),
+        st.sampled_from(["absmax", "minmax"]),
+        st.sampled_from(["", "m16", "m32"]),
+    )
+)
+def test_spec_round_trip(spec):
+    config = QuantConfig.parse(spec)
+    assert QuantConfig.parse(config.spec) == config
+    assert config.spec == spec.removesuffix(":m16")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("", "quant_spec"), ("int", "quant_spec"), ("int4", "quant_spec"), ("int4:absmax", "quant_spec"),
+        ("int4:token:g16", "quant_spec"), ("int4:token:g16:absmax:absmax", "quant_spec"),
+        ("int4:token:g16:absmax:m8", "quant_spec"), ("int3:token:g16:absmax", "quant_bits"),
+        ("int16:token:g16:absmax", "quant_bits"), ("int4:token:absmax", "quant_group_missing"),
+        ("int4:token:g0:absmax", "quant_group_missing"), ("int4:head:g16:absmax", "quant_group_unused"),
+        ("int4:token:g16:absmax+outliers", "quant_modifier"), ("fp8:minmax", "quant_fp8_mapping"),
+        ("nf4", "quant_spec"),
+    ],
+)  # fmt: skip
+def test_bad_specs_are_refused(spec, expected):
+    assert code(lambda: QuantConfig.parse(spec)) == expected
+
+
+def test_contradictions_are_refused():
+    for minimum, values in {
+        "sink_size": (-1, None, 1.5, True), "window_size": (0, -1, None, 2.0), "block_size": (0, -8, None),
+    }.items():  # fmt: skip
+        for value in values:
+            assert code(lambda name=minimum, v=value: CacheConfig(**{name: v})) == "int_minimum"
+    assert code(lambda: CacheConfig(middle=Middle.EVICT, prefill=Prefill.EXACT)) == "prefill_exact_evict"
+    assert code(lambda: CacheConfig(offload=Offload.HOST)) == "offload_needs_blocks"
+    twice = (LayerOverride(1, INT4, INT4), LayerOverride(1, INT4, INT4))
+    assert code(lambda: CacheConfig(overrides=twice)) == "override_twice"
+    assert code(lambda: RunConfig("x", max_new_tokens=0)) == "int_minimum"
+    assert code(lambda: RunConfig("x", chunk_size=0)) == "int_minimum"
+    assert code(lambda: SamplingConfig(temperature=-1)) == "range"
+    assert code(lambda: SamplingConfig(top_p=0)) == "range"
+
+
+def test_what_a_model_cannot_do_is_refused():
+    def check(config, **more):
+        return code(lambda: config.check_model(n_layers=2, head_dim=80, **more))
+
+    token = QuantConfig.parse("int4:token:g64:absmax")
+    assert check(CacheConfig(middle=Middle.QUANTIZE, key=token)) == "quant_group"
+    assert check(CacheConfig(middle=Middle.QUANTIZE, block_size=24, value=INT4)) == "quant_group"
+    assert check(CacheConfig(overrides=(LayerOverride(2, INT4, INT4),))) == "override_layer"
+    refused = CacheConfig(middle=Middle.EVICT, position=Position.IN_CACHE)
+    assert check(refused, in_cache_refusal="a reason") == "in_cache_refused"
+    refused.check_model(n_layers=2, head_dim=80)
+    CacheConfig(key=token).check_model(n_layers=2, head_dim=80)  # nothing is quantized, so nothing is wrong
+
+
+def test_json_round_trip():
+    override = LayerOverride(3, QuantConfig.parse("fp8"), QuantConfig())
+    cache = CacheConfig(
+        2, 7, Middle.QUANTIZE, 32, INT4, QuantConfig.parse("int2:token:g16:absmax:m32"), Position.IN_CACHE,
+        Offload.HOST, Prefill.EXACT, (override,),
+    )  # fmt: skip
+    run = RunConfig("a prompt", cache, "label", False, 9, SamplingConfig(0.7, 0.9, 4), 33)
+    plain = json.loads(json.dumps(run.to_dict()))
+    assert RunConfig.from_dict(plain) == run
+    assert CacheConfig.from_dict({}) == CacheConfig()
+    assert cache.side(3, "key").spec == "fp8"
+    assert cache.side(3, "value").is_none
+    assert cache.side(2, "key") == INT4
+    assert code(lambda: CacheConfig.from_dict({"sinks": 4})) == "unknown_field"
+    assert code(lambda: CacheConfig.from_dict({"middle": "drop"})) == "unknown_choice"
+    assert parse_choice("middle", "evict", Middle) is Middle.EVICT
+
+
+def test_settings_are_frozen_and_cross_processes():
+    config = CacheConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.sink_size = 5
+    assert pickle.loads(pickle.dumps(config)) == config
+    error = ConfigError("quant_bits", bits=3)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.values) == (ConfigError, str(error), {"bits": 3})

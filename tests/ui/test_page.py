@@ -1,0 +1,45 @@
+"""The page as gradio sees it: what it offers to callers, what waits in which queue, what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kvviz.ui.context import AppContext
+from kvviz.ui.page import build_app
+
+Make = Callable[..., AppContext]
+
+
+@pytest.fixture
+def demo(make_context: Make):
+    return build_app(make_context())
+
+
+def test_nothing_is_offered_to_outside_callers(demo) -> None:
+    offered = demo.get_api_info(all_endpoints=True)
+    assert offered == {"named_endpoints": {}, "unnamed_endpoints": {}}
+
+
+def test_only_the_run_waits_in_a_queue_and_two_run_at_once(demo) -> None:
+    queued = [fn for fn in demo.fns.values() if fn.queue and not any(t[1] == "unload" for t in fn.targets)]
+    assert [(fn.concurrency_id, fn.concurrency_limit) for fn in queued] == [("model", 2)]
+
+
+def test_a_closed_tab_is_noticed(demo) -> None:
+    assert any(target[1] == "unload" for fn in demo.fns.values() for target in fn.targets)
+
+
+def test_the_page_is_built_before_any_model_is_asked_for(make_context: Make) -> None:
+    context = make_context()
+    build_app(context)
+    assert context.loader.state(context.default_model).phase == "absent"
+
+
+def test_two_pages_share_no_runs(make_context: Make) -> None:
+    assert make_context().runs is not make_context().runs
+
+
+def test_every_event_is_private(demo) -> None:
+    assert {fn.api_visibility for fn in demo.fns.values()} == {"private"}
