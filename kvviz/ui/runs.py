@@ -30,7 +30,7 @@ class ViewChoice:
     step: int | None = None
     layer: int = 0
     head: int = 0
-    scale: Literal["linear", "log"] = "linear"
+    scale: Literal["linear", "log"] = "log"
     measure: Literal["relative", "snr_db"] = "relative"
 
 

@@ -94,7 +94,7 @@ def _charts(context: AppContext, views: dict[str, gr.HTML]) -> ViewControls:
                 with gr.Row(elem_classes="kv-tools"):
                     layer = gr.Number(0, label=text("ui.view.layer"), elem_id="layer", min_width=70)
                     head = gr.Number(0, label=text("ui.view.head"), elem_id="head", min_width=70)
-                    scale = _radio("scale", ("linear", "log"))
+                    scale = _radio("scale", ("log", "linear"))
                 _plot(context, views, "attention")
                 _look_for("attention")
     return ViewControls(shown, group, latest, step, layer, head, scale, measure)
