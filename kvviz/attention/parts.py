@@ -97,35 +97,33 @@ class Attention:
 
 
 def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool = False) -> Attention:
-    """Attention of ``query (B, H, Q, D)`` over ``parts``; every row must see something.
+    """Attention of ``query (B, H, Q, D)`` over non-empty ``parts``; every row must see something.
 
     Scores, softmax and log-sum-exp are fp32 (fp64 for fp64 queries). Query heads share their KV head by a
     reshape of the query: keys are never copied. Keeping the scores changes no number of the output.
     """
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     batch, heads, rows, head_dim = query.shape
-    total: _Running | None = None
+    reads: list[tuple[Tensor, Tensor]] = []  # output and log-sum-exp of every tile
     part_lse: list[Tensor] = []
     kept: list[tuple[int, Tensor]] = []
     for part in parts:
         own = query if part.query is None else part.query
         own = own.to(wide) * scale
-        running = _Running()
+        first = len(reads)
         for tile in part.tiles():
             scores = _scores(own, tile.keys.to(wide), part.rows, tile.start)
             if keep_scores:
                 kept.append((tile.start, scores.view(batch, heads, rows, -1)))
-            running.add(*_softmax_read(scores, tile.values.to(wide)))
-        if running.lse is None:
-            part_lse.append(torch.full((batch, heads, rows), NEG_INF, dtype=wide, device=query.device))
-            continue
-        part_lse.append(running.lse.view(batch, heads, rows))
-        total = _Running() if total is None else total
-        total.add(running.output, running.lse)
-    if total is None or total.lse is None:
-        raise ValueError("attention over no parts")
-    output = total.output.view(batch, heads, rows, head_dim).to(query.dtype)
-    return Attention(output, total.lse.view(batch, heads, rows), part_lse, kept)
+            reads.append(_softmax_read(scores, tile.values.to(wide)))
+        part_lse.append(torch.logsumexp(torch.stack([lse for _, lse in reads[first:]]), 0))
+    output, total = _merge(reads)
+    return Attention(
+        output.view(batch, heads, rows, head_dim).to(query.dtype),
+        total.view(batch, heads, rows),
+        [lse.view(batch, heads, rows) for lse in part_lse],
+        kept,
+    )
 
 
 def _scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Tensor:
@@ -149,20 +147,11 @@ def _softmax_read(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     return output, (peak + total.log()).squeeze(-1)
 
 
-class _Running:
-    """The exact merge of outputs by their log-sum-exp."""
-
-    def __init__(self) -> None:
-        self.output: Tensor = torch.empty(0)
-        self.lse: Tensor | None = None
-
-    def add(self, output: Tensor, lse: Tensor) -> None:
-        if self.lse is None:
-            self.output, self.lse = output, lse
-            return
-        merged = torch.logaddexp(self.lse, lse)
-        base = merged.masked_fill(merged == NEG_INF, 0.0)
-        self.output = self.output * torch.exp(self.lse - base).unsqueeze(-1) + output * torch.exp(
-            lse - base
-        ).unsqueeze(-1)
-        self.lse = merged
+def _merge(reads: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The exact merge of outputs by their log-sum-exps; every row sees something, so the total is finite."""
+    if not reads:
+        raise ValueError("attention over no parts")
+    lse = torch.stack([tile_lse for _, tile_lse in reads])
+    total = torch.logsumexp(lse, 0)
+    shares = torch.exp(lse - total).unsqueeze(-1)
+    return (torch.stack([output for output, _ in reads]) * shares).sum(0), total
