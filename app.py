@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads leave the cores free
 
 from kvviz import engine, presets
 from kvviz.catalogue import text
@@ -29,8 +32,8 @@ def main() -> None:
         default_model=arguments.model,
     )
     context.loader.warm(arguments.model)
-    page = build_app(context)
-    page.launch(server_name=arguments.host, server_port=arguments.port, share=False, **launch_options())
+    where = {"server_name": arguments.host, "server_port": arguments.port}
+    build_app(context).launch(share=False, **where, **launch_options())
 
 
 if __name__ == "__main__":

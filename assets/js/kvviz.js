@@ -39,6 +39,16 @@
     return node;
   }
 
+  /** New lists for dropdowns that keep their values. An open list is closed first: gradio's cannot change. */
+  async function offer(lists, ...values) {
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    await new Promise((resolve) => setTimeout(resolve));
+    return values.map((value, i) => {
+      const offered = value && !lists[i].includes(value) ? [...lists[i], value] : lists[i];
+      return { __type__: "update", choices: offered.map((choice) => [choice, choice]), value };
+    });
+  }
+
   function storedTheme() {
     try {
       return localStorage.getItem(STORED_THEME);
@@ -73,6 +83,7 @@
     color,
     make,
     drawable,
+    offer,
     start,
     toggleTheme: () => setTheme(!document.body.classList.contains("dark")),
   };

@@ -70,41 +70,32 @@ def watch_model(context: AppContext, status: ModelStatus, rail: Rail) -> None:
     timer = gr.Timer(POLL_SECONDS)
     specs = [side.field(name) for side in rail.sides for name in QUANTIZED]
     blocks = [side.field("block_size") for side in rail.sides]
-    inputs = [rail.model, *blocks, *specs]
+    offered = gr.JSON(visible="hidden")
+    inputs = [rail.model, *blocks]
 
-    def lists(model: str, *values: Any) -> list[Any]:
-        return quantizer_lists(context.loader.state(str(model or "").strip()), values)
+    def lists(model: str, *block_sizes: Any) -> list[list[str]]:
+        return quantizer_lists(context.loader.state(str(model or "").strip()), block_sizes)
 
-    def tick(model: str, *values: Any) -> list[Any]:
+    def tick(model: str, *block_sizes: Any) -> list[Any]:
         state = context.loader.state(str(model or "").strip())
         lines = [encode(load_notice(state)), encode(host_note(state))]
-        return [*lines, gr.Timer(active=state.phase == "loading"), *quantizer_lists(state, values)]
+        return [*lines, gr.Timer(active=state.phase == "loading"), quantizer_lists(state, block_sizes)]
 
     gr.on(
         [timer.tick, rail.model.input],
         tick,
         inputs,
-        [status.header, status.host_note, timer, *specs],
+        [status.header, status.host_note, timer, offered],
         **AT_ONCE,
     )
     rail.run.click(lambda: gr.Timer(active=True), None, timer, **AT_ONCE)
-    changes = [block.input for block in blocks]
-    gr.on(changes, lists, inputs, specs, trigger_mode="always_last", **AT_ONCE)
+    changes = [block.change for block in blocks]
+    gr.on(changes, lists, inputs, offered, trigger_mode="always_last", **AT_ONCE)
+    # Gradio's list fails when it gets shorter while it is open, so the page closes it first.
+    offered.change(None, [offered, *specs], specs, js="(...given) => kvviz.offer(...given)", **AT_ONCE)
 
 
-def quantizer_lists(state: LoadState, values: Sequence[Any]) -> list[Any]:
-    """What the four quantizer fields offer: groups that divide, and what stands in the field already.
-
-    ``values`` are the two block sizes, then the four fields. The value goes along, since the field would keep
-    its place in the list and not its words.
-    """
+def quantizer_lists(state: LoadState, block_sizes: Sequence[Any]) -> list[list[str]]:
+    """What each quantizer field offers, first A's keys and values, then B's: only groups that divide."""
     head_dim = state.facts.head_dim if state.facts else USUAL_HEAD_DIM
-    blocks, present = values[:2], values[2:]
-    sizes = [block for block in blocks for _ in QUANTIZED]
-    fields = []
-    for block, spec in zip(sizes, present, strict=True):
-        offered = form.quantizer_choices(head_dim, block)
-        if spec and spec not in offered:
-            offered.append(spec)
-        fields.append(gr.Dropdown(choices=offered, value=spec))
-    return fields
+    return [form.quantizer_choices(head_dim, block) for block in block_sizes for _ in QUANTIZED]

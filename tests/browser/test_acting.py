@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from tests.browser import acting
 
@@ -120,3 +120,31 @@ def test_two_sessions_do_not_mix(open_page: Callable[..., Page]) -> None:
     pages[0].wait_for_selector("#run")
     pages[0].wait_for_selector("#panel-a .kv-empty")
     assert "return" in acting.text_of(pages[1], "a"), "a reload clears its own page alone"
+
+
+def test_a_list_that_is_open_can_change(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.click("#fields-b button")
+    late: list[Route] = []
+    page.route("**/gradio_api/run/**", lambda route: late.append(route))
+    page.fill("#block-size-b input", "16")
+    page.press("#block-size-b input", "Tab")
+    options = page.locator("#key-b [role=option]")
+    options.first.wait_for()
+    before = options.count()
+    page.wait_for_timeout(300)
+    assert late
+    for route in late:
+        route.continue_()
+    page.unroute("**/gradio_api/run/**")
+    options.first.wait_for(state="detached")
+    assert page.evaluate("document.activeElement.closest('#key-b') !== null"), "the focus stays"
+    chosen = page.input_value("#key-b input")
+    page.keyboard.press("ArrowDown")
+    options.first.wait_for()
+    offered = [words.strip().removeprefix("✓").strip() for words in options.all_text_contents()]
+    assert len(offered) < before
+    assert "int4:channel:g16:minmax" in offered
+    assert "int4:channel:g64:minmax" not in offered
+    assert page.input_value("#key-b input") == chosen
+    page.keyboard.press("Escape")

@@ -145,6 +145,11 @@ def test_eviction_gives_memory_back(tiny):
     model.forward(tokens(200), session, last_only=True)
     assert session.memory().used_bytes == 20 * 2 * 2 * 2 * 64 * 4
     assert session.memory().tokens == 200
+    held = []
+    session.observer = lambda layer, result, step: held.append(len(session.layers[layer].recent["key"]))
+    for token in tokens(3):
+        model.forward([token], session, last_only=True)
+    assert held == [16] * 6  # the oldest leaves before the newest is read, not after
 
 
 class LargestTensor(TorchDispatchMode):

@@ -170,6 +170,6 @@ def _wire_views(
         handlers.pick,
         inputs,
         [controls.layer, controls.head, *drawn],
-        trigger_mode="always_last",
+        trigger_mode="multiple",  # "always_last" repeats the first click's cell, not the last one's
         **AT_ONCE,
     )
