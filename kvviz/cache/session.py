@@ -23,7 +23,7 @@ from kvviz.errors import KvvizError
 from kvviz.events import MemorySnapshot, SealError, Span, Tier
 from kvviz.quant import make_quantizer
 
-#: positions ``(N,)`` int64 -> cosines and sines ``(N, R)`` exactly as the model applies them
+#: positions ``(N,)`` int64 -> cosines and sines ``(N, R)`` at the model's own frequencies
 Rotary: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 #: called for each layer of each step: layer, what its rows read, the step's plan
 Observer: TypeAlias = Callable[[int, Attention, StepPlan], None]

@@ -35,6 +35,7 @@ class Client:
         self.notice: dict[str, Any] = {}
         self.views: dict[str, Any] = {}
         self.frames = 0
+        self.slider = gr.Slider()
 
     @property
     def request(self) -> gr.Request:
@@ -62,9 +63,11 @@ class Client:
 
     def stream(self) -> Iterator[None]:
         """Frames until the run ends."""
-        for run_id, _, notice, _, _, *views in self.handlers.stream(self.request, self.pending):
+        for run_id, _, notice, _, slider, *views in self.handlers.stream(self.request, self.pending):
             if isinstance(run_id, str):
                 self.run_id = run_id
+            if isinstance(slider, gr.Slider):
+                self.slider = slider
             self._take(notice, views)
             self.frames += 1
             yield
@@ -142,6 +145,22 @@ def test_stop_while_the_model_loads(make_context: Make) -> None:
     gate.set()
     wait_for(lambda: client.run.is_done)
     assert not client.run.snapshot()[0].generated_ids
+
+
+def test_the_step_slider_ends_where_the_run_did(make_context: Make) -> None:
+    client = Client(make_context(FakeEngine(pause_s=0.01)))
+    assert client.prepare(tokens=400)
+    frames = client.stream()
+    while not client.run_id:
+        next(frames)
+    assert client.slider.maximum == client.slider.value == 399
+    wait_for(lambda: len(client.run.snapshot()[0].generated_ids) > 4)
+    client.handlers.stop(client.request)
+    for _ in frames:
+        pass
+    came = len(client.run.snapshot()[0].generated_ids)
+    assert 4 < came < 400
+    assert client.slider.maximum == client.slider.value == came - 1
 
 
 def test_a_form_that_cannot_be_read_keeps_what_is_shown(make_context: Make) -> None:
