@@ -15,6 +15,8 @@
   }
 
   const NARROW = 460;
+  /** A pointer that moved farther than this was dragging. */
+  const CLICK_PX = 4;
 
   /** Smaller words where there is little room, so that titles side by side do not meet. */
   function fitted(layout, width) {
@@ -70,7 +72,6 @@
     let selected = null;
     let busy = false;
     let again = false;
-    let listening = false;
 
     async function react() {
       if (!value || !root.clientWidth) return;
@@ -87,24 +88,37 @@
           node.style.height = `${layout.height}px`;
           await library.react(node, data.map(drawableTrace), themedLayout(fitted(layout, root.clientWidth), selected), config);
         } while (again);
-        listen();
         node.dataset.frames = String(Number(node.dataset.frames ?? 0) + 1);
       } finally {
         busy = false;
       }
     }
 
-    function listen() {
-      if (listening) return;
-      listening = true;
-      node.on("plotly_click", ({ points }) => {
-        const point = points[0];
-        if (!value.pick || point.data.type !== "heatmap") return;
-        selected = { layer: Number(point.y), head: Number(point.x) };
-        trigger("click", selected);
-        react();
-      });
+    /** The heatmap cell under the pointer. The library's own click tells the cell that was hovered last,
+        which lags behind a quick hand and is lost when a frame comes between press and release. */
+    function cellAt({ clientX, clientY }) {
+      const cells = value?.pick && node.calcdata?.find(([first]) => first.trace?.type === "heatmap")?.[0].z;
+      if (!cells) return null;
+      const { xaxis, yaxis } = node._fullLayout;
+      const box = node.getBoundingClientRect();
+      const head = Math.round(xaxis.p2c(clientX - box.left - xaxis._offset));
+      const layer = Math.round(yaxis.p2c(clientY - box.top - yaxis._offset));
+      return cells[layer]?.[head] === undefined ? null : { layer, head };
     }
+
+    let pressed = null;
+    node.addEventListener("pointerdown", (event) => (pressed = event.isPrimary && event.button === 0 ? event : null), true);
+    window.addEventListener("pointercancel", () => (pressed = null));
+    window.addEventListener("pointerup", (event) => {
+      const from = pressed;
+      pressed = null;
+      if (!from || Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) > CLICK_PX) return;
+      const cell = cellAt(event);
+      if (!cell) return;
+      selected = cell;
+      trigger("click", selected);
+      react();
+    });
 
     let width = 0;
     new ResizeObserver(() => {

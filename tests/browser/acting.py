@@ -120,9 +120,6 @@ def click_cell(page: Page, layer: int, head: int) -> None:
         }""",
         [layer, head],
     )
-    page.mouse.move(at[0] - 2, at[1])
-    page.mouse.move(*at)
-    page.wait_for_function("document.querySelector('#tier-map .kv-plot')._hoverdata?.length === 1")
     page.mouse.click(*at)
 
 

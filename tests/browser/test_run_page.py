@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -101,6 +102,8 @@ def test_the_charts_change_and_are_drawn(watched: Watched) -> None:
 def test_a_click_on_the_map_shows_that_head(watched: Watched) -> None:
     page = watched.page
     before = acting.heat(page, "attention")
+    shown = json.loads(before)
+    assert max(row[0] for row in shown[20:]) > 30, "the first map shows a sink (percent on the first token)"
     acting.click_cell(page, 17, 5)
     page.wait_for_function("document.querySelector('#layer input').value === '17'")
     assert page.input_value("#head input") == "5"

@@ -22,6 +22,8 @@ KEY = "run"
 #: Model runs share this queue, so that nothing else waits behind them.
 MODEL_QUEUE = "model"
 RUNS_AT_ONCE = 2
+#: What the first attention map shows: on the default model a plain sink, which the lowest layers lack.
+OPENING_HEAD = {"layer": 14, "head": 1}
 
 
 def build(context: AppContext, header: gr.HTML) -> None:
@@ -92,8 +94,10 @@ def _charts(context: AppContext, views: dict[str, gr.HTML]) -> ViewControls:
                 _look_for("tier_mass")
             with _card("attention"):
                 with gr.Row(elem_classes="kv-tools"):
-                    layer = gr.Number(0, label=text("ui.view.layer"), elem_id="layer", min_width=70)
-                    head = gr.Number(0, label=text("ui.view.head"), elem_id="head", min_width=70)
+                    layer, head = (
+                        gr.Number(number, label=text(f"ui.view.{name}"), elem_id=name, min_width=70)
+                        for name, number in OPENING_HEAD.items()
+                    )
                     scale = _radio("scale", ("log", "linear"))
                 _plot(context, views, "attention")
                 _look_for("attention")
