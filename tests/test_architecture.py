@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kvviz"
-BASE = {"config", "quant_config", "events", "record", "errors", "units", "catalogue"}
+BASE = {"config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment"}
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {
     "quant": set(),
@@ -19,6 +19,7 @@ ALLOWED = {
     "cache": {"quant", "attention"},
     "models": {"cache", "quant", "attention"},
     "engine": {"models", "cache", "quant", "attention"},
+    "lab": {"engine", "models", "cache", "quant", "attention"},
     "figures": set(),
     "ui": {"engine", "figures"},
 }
@@ -26,7 +27,7 @@ HOMES = {
     "gradio": {"ui"},
     "plotly": {"figures"},
     "transformers": {"models"},
-    "torch": {"quant", "attention", "cache", "models", "engine"},
+    "torch": {"quant", "attention", "cache", "models", "engine", "lab"},
 }
 #: top-level modules that tie rooms together
 TIES = {"__main__", "app"}

@@ -1,0 +1,80 @@
+"""What every experiment stands on: a model, a text, and reading tokens through a cache piece by piece.
+
+Knows no experiment. Reading is a generator that yields after every piece, so that whoever drives it can stop
+it, tell how far it is, and guess how long it will take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from kvviz.cache import CacheSession
+from kvviz.engine import Corpus, LanguageModel, load_text
+from kvviz.errors import ConfigError
+from kvviz.experiment import ExperimentInfo, LabResult
+
+CHUNK_SIZE = 256
+
+#: tokens that went through the model since the last yield
+Tokens = int
+#: what an experiment is while it runs: yields tokens read, returns its result
+Experimenting: TypeAlias = Generator[Tokens, None, LabResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One file of this room: what it offers, how many tokens it will read, and how it is done."""
+
+    info: ExperimentInfo
+    work: Callable[[dict[str, Any]], int]  # settings -> tokens in all, for progress
+    run: Callable[[Bench, dict[str, Any]], Experimenting]
+
+
+class Bench:
+    """A model and the corpus, cut into tokens once."""
+
+    def __init__(self, model: LanguageModel, corpus: Corpus | None = None) -> None:
+        self.model = model
+        self.corpus = corpus or load_text("pydoc-topics")
+        self._ids: list[int] | None = None
+
+    def text(self, start: int, tokens: int) -> list[int]:
+        """Token ids ``[start, start + tokens)`` of the corpus.
+
+        Raises:
+            ConfigError: the corpus is shorter.
+        """
+        if self._ids is None:
+            self._ids = self.model.encode(self.corpus.text, False)
+        if start + tokens > len(self._ids):
+            raise ConfigError("text_slice", start=start, stop=start + tokens, tokens=len(self._ids))
+        return self._ids[start : start + tokens]
+
+    def read(
+        self,
+        ids: Sequence[int],
+        session: CacheSession,
+        take: Callable[[int, Tensor], None] | None = None,
+        *,
+        chunk_size: int = CHUNK_SIZE,
+    ) -> Generator[Tokens, None, None]:
+        """Feed ``ids`` through ``session``. ``take(first_row, logits (Q, V))`` gets each chunk's logits;
+        without it only the last row's are computed."""
+        for start in range(0, len(ids), chunk_size):
+            chunk = ids[start : start + chunk_size]
+            logits = self.model.forward(chunk, session, last_only=take is None)
+            if take is not None:
+                take(start, logits)
+            yield len(chunk)
+
+
+def nll_of_next(logits: Tensor, ids: Sequence[int], first_row: int) -> Tensor:
+    """Negative log-likelihood (nats) of each row's next token, ``(Q,)``; the text's last row has none."""
+    rows = min(logits.shape[0], len(ids) - 1 - first_row)
+    targets = torch.tensor(ids[first_row + 1 : first_row + 1 + rows], device=logits.device)
+    return torch.nn.functional.cross_entropy(logits[:rows], targets, reduction="none")
