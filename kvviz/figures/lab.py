@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from kvviz.experiment import LabResult
+from kvviz.figures.lab_panel import LabPanel
+
+__all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
 
 MOST_PANELS = 3
-
-
-class LabPanel(NamedTuple):
-    """One figure (a JSON-ready payload); its title is ``lab.<experiment>.panel.<key>.title``."""
-
-    key: str
-    payload: dict[str, Any]
-
 
 #: experiment -> its figures, the most telling first
 PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType({})

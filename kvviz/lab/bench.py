@@ -10,7 +10,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kvviz.cache import CacheSession
@@ -26,13 +28,21 @@ Tokens = int
 Experimenting: TypeAlias = Generator[Tokens, None, LabResult]
 
 
+def _anything_goes(bench: Bench, settings: dict[str, Any]) -> None:
+    """The check of an experiment whose controls already say all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One file of this room: what it offers, how many tokens it will read, and how it is done."""
+    """One file of this room: what it offers, how many tokens it will read, and how it is done.
+
+    ``check`` refuses, before anything is read, settings that contradict each other or the model.
+    """
 
     info: ExperimentInfo
     work: Callable[[dict[str, Any]], int]  # settings -> tokens in all, for progress
     run: Callable[[Bench, dict[str, Any]], Experimenting]
+    check: Callable[[Bench, dict[str, Any]], None] = _anything_goes
 
 
 class Bench:
@@ -78,3 +88,12 @@ def nll_of_next(logits: Tensor, ids: Sequence[int], first_row: int) -> Tensor:
     rows = min(logits.shape[0], len(ids) - 1 - first_row)
     targets = torch.tensor(ids[first_row + 1 : first_row + 1 + rows], device=logits.device)
     return torch.nn.functional.cross_entropy(logits[:rows], targets, reduction="none")
+
+
+def rolling_mean(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """``(..., T)``: at each place the mean of its value and of those before it, ``most`` values at most."""
+    total = np.cumsum(values, axis=-1)
+    summed = total.copy()
+    summed[..., most:] -= total[..., :-most]
+    mean: NDArray[np.float64] = summed / np.minimum(np.arange(1, values.shape[-1] + 1), most)
+    return mean

@@ -44,7 +44,9 @@ def perform(
     """
     experiment = _find(name)
     settings = experiment.info.settings(given)
-    return _performed(experiment, Bench(model, corpus), settings, stop or threading.Event())
+    bench = Bench(model, corpus)
+    experiment.check(bench, settings)
+    return _performed(experiment, bench, settings, stop or threading.Event())
 
 
 def _find(name: str) -> Experiment:
