@@ -7,7 +7,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads leave the cores free
 
-from kvviz import engine, presets
+from kvviz import engine, lab, presets
 from kvviz.catalogue import text
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
@@ -25,6 +25,7 @@ def main() -> None:
     arguments = parser.parse_args()
     context = AppContext(
         compare=engine.compare,
+        lab=lab,
         loader=Loader(engine.ModelStore()),
         models=models,
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
@@ -32,8 +33,7 @@ def main() -> None:
         default_model=arguments.model,
     )
     context.loader.warm(arguments.model)
-    where = {"server_name": arguments.host, "server_port": arguments.port}
-    build_app(context).launch(share=False, **where, **launch_options())
+    build_app(context).launch(**launch_options(arguments.host, arguments.port))
 
 
 if __name__ == "__main__":

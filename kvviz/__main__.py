@@ -1,4 +1,4 @@
-"""The same engine from a terminal: ``score``, ``run`` and ``presets``.
+"""The same engine from a terminal: ``score``, ``run``, ``lab`` and ``presets``.
 
 With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
 sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kvviz import presets
 from kvviz.catalogue import text
+from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
 from kvviz.config import RunConfig, SamplingConfig
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kvviz.engine import known_models
 
     arguments = parser(known_models()[0].name).parse_args(argv)
-    commands = {"score": _score, "run": _run, "presets": _presets}
+    commands = {"score": _score, "run": _run, "lab": _lab, "presets": _presets}
     with contextlib.redirect_stdout(sys.stderr):
         try:
             return commands[arguments.command](arguments, terminal)
@@ -132,6 +133,31 @@ def _read(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError("prompt_file", path=path, reason=reason) from error
+
+
+def _lab(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz import engine, lab
+
+    offered = {info.name: info for info in lab.experiments()}
+    if arguments.experiment is None:
+        every = list(offered.values())
+        if arguments.json:
+            terminal.show_json(lab_words.listing(every))
+        else:
+            terminal.show(lab_words.listing_words(every))
+        return 0
+    if arguments.experiment not in offered:
+        raise ConfigError("experiment_unknown", name=arguments.experiment, known=", ".join(offered))
+    given = lab_words.read_settings(offered[arguments.experiment], arguments.set)
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    result = lab_words.follow(lab.perform(model, arguments.experiment, given), terminal)
+    if arguments.csv is not None:
+        lab_words.write_csv(result, arguments.csv)
+    if arguments.json:
+        terminal.show_json(result.to_dict())
+    else:
+        terminal.show(lab_words.result_words(result))
+    return 0
 
 
 def _presets(arguments: argparse.Namespace, terminal: Terminal) -> int:

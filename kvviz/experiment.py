@@ -65,7 +65,25 @@ class Control:
                 return self._one(value)
             case "choices":
                 chosen = [self._one(item) for item in value]
+                if not chosen:
+                    raise ConfigError("choose_one", name=self.key, choices=", ".join(self.options))
                 return [option for option in self.options if option in chosen]
+
+    def parse(self, words: str) -> Any:
+        """A value as it is written in a terminal: ``64``, ``true``, ``natural``, ``natural,random``.
+
+        Raises:
+            ConfigError: it cannot be read, or :meth:`check` refuses it.
+        """
+        match self.kind:
+            case "int":
+                return self.check(int(words) if words.strip().lstrip("-").isdecimal() else words)
+            case "flag":
+                return self.check({"true": True, "false": False}.get(words.strip().lower(), words))
+            case "choice":
+                return self.check(words.strip())
+            case "choices":
+                return self.check([item.strip() for item in words.split(",") if item.strip()])
 
     def _one(self, value: Any) -> str:
         if value not in self.options:

@@ -57,6 +57,16 @@ def format_ratio(ratio: float | None) -> str:
     return f"{_three(ratio)}×"
 
 
+def format_number(x: float | None) -> str:
+    """A plain measured number: four significant digits, powers of ten only where they are needed."""
+    if x is None or not math.isfinite(x):
+        return "–"
+    size = abs(x)
+    if x == 0 or 1e-4 <= size < 1e6:
+        return f"{x:.{max(0, 3 - math.floor(math.log10(size)))}f}" if x else "0"
+    return f"{x:.2e}"
+
+
 def _three(x: float) -> str:
     if x == 0:
         return "0"

@@ -67,7 +67,8 @@
 
   window.kvviz.define("plot", (root, trigger) => {
     const node = make("div", "kv-plot");
-    root.replaceChildren(node);
+    const heading = make("h3", "kv-plot-heading");
+    root.replaceChildren(heading, node);
     let value = null;
     let selected = null;
     let busy = false;
@@ -129,8 +130,12 @@
 
     return {
       draw(next) {
+        root.classList.toggle("kv-void", !next.figure);
+        if (!next.figure) return;
         value = next;
         selected = next.pick ?? null;
+        heading.textContent = next.heading ?? "";
+        heading.hidden = !next.heading;
         root.setAttribute("role", "group");
         root.setAttribute("aria-label", next.name);
         react();

@@ -25,7 +25,7 @@ _DEFAULT_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
-    """``score``, ``run`` and ``presets`` with their flags."""
+    """``score``, ``run``, ``lab`` and ``presets`` with their flags."""
     root = argparse.ArgumentParser(
         prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
     )
@@ -46,6 +46,12 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(run, "seed", type=int, default=0)
     _flag(run, "no_chat", action="store_true")
     _add_shared(run, default_model)
+    lab = _command(commands, "lab")
+    lab.add_argument("experiment", nargs="?", help=text("cli.help.experiment"))
+    _flag(lab, "set", action="append", default=[], metavar="KEY=VALUE")
+    _flag(lab, "csv", metavar="FOLDER")
+    _flag(lab, "model", default=default_model)
+    _flag(lab, "json", action="store_true")
     _flag(_command(commands, "presets"), "json", action="store_true")
     return root
 

@@ -31,9 +31,22 @@ def _live(factory: str, value: dict[str, Any], elem_id: str, classes: Sequence[s
     )
 
 
-def live_plot(value: dict[str, Any], elem_id: str) -> gr.HTML:
-    """A plotly figure, updated in place; a click on a heatmap with a ``pick`` tells layer and head."""
-    return _live("plot", value, elem_id)
+def live_plot(value: dict[str, Any], elem_id: str, classes: Sequence[str] = ()) -> gr.HTML:
+    """A plotly figure, updated in place; a click on a heatmap with a ``pick`` tells layer and head.
+
+    Without a figure there is nothing to see of it; a ``heading`` stands above the figure.
+    """
+    return _live("plot", value, elem_id, classes)
+
+
+def data_tables(value: dict[str, Any], elem_id: str) -> gr.HTML:
+    """Sortable tables whose columns explain themselves."""
+    return _live("tables", value, elem_id)
+
+
+def file_offer(elem_id: str) -> gr.HTML:
+    """Hands every new value to the browser as a file; nothing is written on the server."""
+    return _live("file", {"name": ""}, elem_id)
 
 
 def token_strip(value: dict[str, Any], elem_id: str) -> gr.HTML:

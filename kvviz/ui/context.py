@@ -6,12 +6,14 @@ Knows no model and no gradio; holds nothing that two pages would share by accide
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kvviz.config import CacheConfig, RunConfig
 from kvviz.events import Event
+from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
+from kvviz.ui.lab_runs import LabRunStore
 from kvviz.ui.loading import Loader
 from kvviz.ui.runs import RunStore
 
@@ -22,6 +24,16 @@ class Compare(Protocol):
     def __call__(
         self, model: Any, configs: Sequence[RunConfig], *, stop: threading.Event | None = None
     ) -> Iterator[Event]: ...
+
+
+class Lab(Protocol):
+    """The laboratory."""
+
+    def experiments(self) -> list[ExperimentInfo]: ...
+
+    def perform(
+        self, model: Any, name: str, given: Mapping[str, Any], *, stop: threading.Event | None = None
+    ) -> Iterator[LabProgress | LabResult]: ...
 
 
 class PromptChoice(Protocol):
@@ -60,6 +72,7 @@ class AppContext:
     """Everything that one page application uses and owns."""
 
     compare: Compare
+    lab: Lab
     loader: Loader
     models: Sequence[ModelChoice]
     presets: Presets
@@ -67,3 +80,4 @@ class AppContext:
     default_model: str
     opening: tuple[str, str] = ("full", "full-stack")
     runs: RunStore = field(default_factory=RunStore)
+    lab_runs: LabRunStore = field(default_factory=LabRunStore)

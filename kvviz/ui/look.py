@@ -13,7 +13,8 @@ import gradio as gr
 
 from kvviz.catalogue import ASSETS_DIR
 
-SCRIPTS = ("kvviz", "plot", "strip", "panel")
+SCRIPTS = ("kvviz", "plot", "strip", "panel", "table")
+STYLES = ("kvviz", "lab")
 _SANS = ["system-ui", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "sans-serif"]
 _MONO = ["ui-monospace", "SF Mono", "DejaVu Sans Mono", "Noto Sans Mono CJK SC", "monospace"]
 
@@ -82,12 +83,15 @@ def head() -> str:
     return f'{inline}<script async src="gradio_api/file={plotly_script().as_posix()}"></script>'
 
 
-def launch_options() -> dict[str, Any]:
+def launch_options(host: str | None = None, port: int | None = None) -> dict[str, Any]:
     """What ``launch`` needs to show the page as it is meant to look, and to keep nobody's text."""
     gr.set_static_paths([plotly_script()])
     return {
+        "server_name": host,
+        "server_port": port,
+        "share": False,
         "theme": theme(),
-        "css_paths": [ASSETS_DIR / "css" / "kvviz.css"],
+        "css_paths": [ASSETS_DIR / "css" / f"{name}.css" for name in STYLES],
         "head": head(),
         "run_history": False,
         "ssr_mode": False,

@@ -11,7 +11,7 @@ from kvviz.catalogue import text
 from kvviz.ui.components import notice_line, words
 from kvviz.ui.context import AppContext
 from kvviz.ui.rail import AT_ONCE
-from kvviz.ui.status import load_notice
+from kvviz.ui.status import Header, load_notice
 from kvviz.ui.tabs import TABS
 
 QUEUE_LENGTH = 64
@@ -29,6 +29,7 @@ def build_app(context: AppContext) -> gr.Blocks:
 
         def leave(request: gr.Request) -> None:
             context.runs.forget(str(request.session_hash))
+            context.lab_runs.forget(str(request.session_hash))
 
         demo.unload(leave)
         demo.load(None, None, None, js="() => kvviz.start()", **AT_ONCE)
@@ -36,10 +37,18 @@ def build_app(context: AppContext) -> gr.Blocks:
     return demo
 
 
-def _header(context: AppContext) -> gr.HTML:
+def _header(context: AppContext) -> Header:
     with gr.Row(elem_classes="kv-header"):
         words(f"<h1>{text('ui.title')}</h1><p>{text('ui.tagline')}</p>", "kv-brand")
-        header = notice_line(load_notice(context.loader.state(context.default_model)), "model-status")
+        model = gr.Dropdown(
+            [(choice.label, choice.name) for choice in context.models],
+            value=context.default_model,
+            label=text("ui.header.model"),
+            info=text("ui.header.model_info"),
+            allow_custom_value=True,
+            elem_id="model",
+        )
+        line = notice_line(load_notice(context.loader.state(context.default_model)), "model-status")
         theme = gr.Button(text("ui.theme"), size="sm", elem_id="theme", min_width=90)
     theme.click(None, None, None, js="() => kvviz.toggleTheme()", **AT_ONCE)
-    return header
+    return Header(model, line)

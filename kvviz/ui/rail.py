@@ -73,16 +73,8 @@ def read_inputs(values: Sequence[Any]) -> tuple[str, dict[str, Any], list[tuple[
     return str(model or "").strip(), request, sides
 
 
-def build_rail(context: AppContext) -> Rail:
-    """Lay the controls out and let them follow one another."""
-    model = gr.Dropdown(
-        [(choice.label, choice.name) for choice in context.models],
-        value=context.default_model,
-        label=text("ui.rail.model"),
-        info=text("ui.rail.model_info"),
-        allow_custom_value=True,
-        elem_id="model",
-    )
+def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
+    """Lay the controls out and let them follow one another. ``model`` is the page's."""
     request = _request_fields(context)
     with gr.Group(elem_classes="kv-presets"):
         presets = [_preset(context, i) for i in range(2)]

@@ -26,11 +26,11 @@ QUANTIZED = ("key", "value")
 
 
 @dataclass(frozen=True)
-class ModelStatus:
-    """The two lines that depend on the model."""
+class Header:
+    """What stands above all tabs and belongs to all: the model and how far it is."""
 
-    header: gr.HTML
-    host_note: gr.HTML
+    model: gr.Dropdown
+    line: gr.HTML
 
 
 def load_notice(state: LoadState) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def host_note(state: LoadState) -> dict[str, Any]:
     return notice(text("ui.model.same_ram") if on_cpu else "")
 
 
-def watch_model(context: AppContext, status: ModelStatus, rail: Rail) -> None:
+def watch_model(context: AppContext, header: Header, host: gr.HTML, rail: Rail) -> None:
     """Keep the header and the quantizer lists in step with the chosen model and block sizes."""
     timer = gr.Timer(POLL_SECONDS)
     specs = [side.field(name) for side in rail.sides for name in QUANTIZED]
@@ -85,7 +85,7 @@ def watch_model(context: AppContext, status: ModelStatus, rail: Rail) -> None:
         [timer.tick, rail.model.input],
         tick,
         inputs,
-        [status.header, status.host_note, timer, offered],
+        [header.line, host, timer, offered],
         **AT_ONCE,
     )
     rail.run.click(lambda: gr.Timer(active=True), None, timer, **AT_ONCE)

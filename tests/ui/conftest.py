@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvviz import lab
 from kvviz.config import CacheConfig
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
@@ -24,6 +25,7 @@ def make_context() -> Callable[..., AppContext]:
     def make(engine: Any = None, store: Any = None) -> AppContext:
         return AppContext(
             compare=engine or FakeEngine(),
+            lab=lab,
             loader=Loader(store or FakeStore()),
             models=[SimpleNamespace(name="tiny", label="tiny")],
             presets=Presets(tuple(CACHES), lambda name: f"the {name}", CACHES.__getitem__),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kvviz.ui.tabs import run
+from kvviz.ui.tabs import lab, run
 
-TABS = (run,)
+TABS = (run, lab)

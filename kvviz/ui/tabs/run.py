@@ -15,7 +15,7 @@ from kvviz.ui.context import AppContext
 from kvviz.ui.handlers import RunHandlers, ViewControls
 from kvviz.ui.rail import AT_ONCE, Rail, build_rail
 from kvviz.ui.runs import ViewChoice
-from kvviz.ui.status import ModelStatus, watch_model
+from kvviz.ui.status import Header, watch_model
 from kvviz.ui.views import BUILDERS, LETTERS, empty_records, notice, panel
 
 KEY = "run"
@@ -26,11 +26,11 @@ RUNS_AT_ONCE = 2
 OPENING_HEAD = {"layer": 14, "head": 1}
 
 
-def build(context: AppContext, header: gr.HTML) -> None:
+def build(context: AppContext, header: Header) -> None:
     """Lay the tab out and wire it."""
     with gr.Row(elem_classes="kv-main"):
         with gr.Column(scale=0, min_width=320, elem_classes="kv-rail"):
-            rail = build_rail(context)
+            rail = build_rail(context, header.model)
         with gr.Column(scale=1, min_width=0, elem_classes="kv-stage"):
             views = _texts(context)
             host_note = notice_line(notice(), "host-note")
@@ -39,7 +39,7 @@ def build(context: AppContext, header: gr.HTML) -> None:
     handlers = RunHandlers(context, tuple(views))
     _wire_run(handlers, rail, run_id, views, controls)
     _wire_views(handlers, run_id, views, controls)
-    watch_model(context, ModelStatus(header, host_note), rail)
+    watch_model(context, header, host_note, rail)
 
 
 def _opening(context: AppContext) -> list[Any]:
