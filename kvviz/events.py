@@ -73,10 +73,14 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class MapGrid:
-    """Cells of a token x token map. Edge ``e`` of cell ``c`` covers tokens ``[edges[c], edges[c + 1])``."""
+    """Cells of a token x token map: cell ``c`` covers tokens ``[edges[c], edges[c + 1])``.
+
+    Sinks and the newest tokens have a cell each, between them ``tokens_per_cell`` tokens share one (the last
+    of these cells may hold fewer); 1 means that every token has its own.
+    """
 
     edges: NDArray[np.int64]
-    tokens_per_cell: int  # of the coarse cells; 1 means every token has its own
+    tokens_per_cell: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +154,35 @@ class AttentionRows:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadSummary:
+    """What each head looked at: means over all query rows ``[0, rows)`` read so far, float32.
+
+    ``first_mass`` ``(L, H)``: weight on token 0. ``tier_mass`` ``(L, H, len(MASS_TIERS))``: each row by the
+    tiers as they were for it; sums to 1. ``entropy`` ``(L, H)``: ``-sum p ln p`` in nats. ``distance``
+    ``(L, H)``: ``sum p (i - j)`` in tokens, from the query's position to the keys'.
+    """
+
+    rows: int
+    first_mass: NDArray[np.float32]
+    tier_mass: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    distance: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
 class StepState:
     """The cache after some rows: who lives where, what it weighs, what the newest row looked at.
 
     ``tier_mass`` is ``(L, H, len(MASS_TIERS))`` float32, summing to 1, of the newest query row.
     ``received`` is ``(T,)`` float32: the newest row's weight on each token, mean over layers and heads.
+    ``head_summary`` is about all rows so far.
     """
 
     spans: tuple[Span, ...]
     memory: MemorySnapshot
     tier_mass: NDArray[np.float32]
     received: NDArray[np.float32]
+    head_summary: HeadSummary
     seal_error: SealError
 
 

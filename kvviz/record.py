@@ -19,6 +19,7 @@ from kvviz.events import (
     MASS_TIERS,
     AttentionRows,
     Event,
+    HeadSummary,
     MapGrid,
     MemorySnapshot,
     ModelFacts,
@@ -33,7 +34,7 @@ from kvviz.events import (
     TokenLabel,
 )
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
 @dataclass
@@ -59,6 +60,7 @@ class RunRecord:
     memory: list[MemorySnapshot] = field(default_factory=list)
     tier_mass: list[NDArray[np.float32]] = field(default_factory=list)
     received: list[NDArray[np.float32]] = field(default_factory=list)
+    head_summary: list[HeadSummary] = field(default_factory=list)
     seal_error: SealError | None = None
     grid: MapGrid | None = None
     attention: NDArray[np.float16] | None = None  # (L, H, cells, cells)
@@ -132,6 +134,7 @@ class RunRecord:
         self.memory.append(state.memory)
         self.tier_mass.append(state.tier_mass)
         self.received.append(state.received)
+        self.head_summary.append(state.head_summary)
         self.seal_error = state.seal_error
 
     # -- storage ---------------------------------------------------------------------------------
@@ -167,6 +170,8 @@ class RunRecord:
             arrays["tier_mass"] = np.stack(self.tier_mass)
             arrays["received"] = np.concatenate(self.received)
             arrays["received_lengths"] = np.asarray([len(r) for r in self.received], dtype=np.int64)
+            for name in _SUMMARIES:
+                arrays[f"head_{name}"] = np.stack([getattr(summary, name) for summary in self.head_summary])
         if self.grid is not None:
             arrays["edges"] = self.grid.edges
         if self.attention is not None:
@@ -211,6 +216,10 @@ class RunRecord:
             record.tier_mass = list(arrays["tier_mass"])
             ends = np.cumsum(arrays["received_lengths"])[:-1]
             record.received = np.split(arrays["received"], ends)
+            columns = (arrays[f"head_{name}"] for name in _SUMMARIES)
+            record.head_summary = [
+                HeadSummary(int(rows), *rest) for rows, *rest in zip(*columns, strict=True)
+            ]
         if "edges" in arrays:
             record.grid = MapGrid(arrays["edges"], header["tokens_per_cell"])
         record.attention = arrays.get("attention")
@@ -220,4 +229,5 @@ class RunRecord:
         return record
 
 
+_SUMMARIES = tuple(field.name for field in dataclasses.fields(HeadSummary))
 _ENERGIES = ("key_signal", "key_error", "value_signal", "value_error")

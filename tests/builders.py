@@ -16,6 +16,7 @@ from kvviz.events import (
     AttentionRows,
     ByteTree,
     Event,
+    HeadSummary,
     MapGrid,
     MemorySnapshot,
     ModelFacts,
@@ -152,20 +153,42 @@ def make_attention(cache: CacheConfig, facts: ModelFacts, tokens: int, seed: int
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def make_state(
-    cache: CacheConfig, facts: ModelFacts, row: NDArray[np.float32], tokens: int, outlier: float = 0.0
-) -> StepState:
-    """The state after ``tokens`` rows; ``row`` is ``(L, H, tokens)``, what the newest row looked at."""
-    spans = make_spans(cache, tokens)
-    mass = np.zeros((facts.n_layers, facts.n_heads, len(MASS_TIERS)), dtype=np.float32)
-    for span in spans:
+def row_mass(cache: CacheConfig, row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``(L, H, len(MASS_TIERS))`` of the newest row, ``(L, H, tokens)``."""
+    mass = np.zeros((*row.shape[:2], len(MASS_TIERS)), dtype=np.float32)
+    for span in make_spans(cache, row.shape[-1]):
         if span.tier in MASS_TIERS:
             mass[..., MASS_TIERS.index(span.tier)] += row[..., span.start : span.stop].sum(-1)
+    return mass
+
+
+def make_summary(cache: CacheConfig, maps: NDArray[np.float32]) -> HeadSummary:
+    """Means over the rows of ``maps (L, H, R, tokens)``, the last ``R`` rows of ``tokens``."""
+    rows, tokens = maps.shape[-2:]
+    first = tokens - rows
+    back = np.arange(first, tokens)[:, None] - np.arange(tokens)[None, :]
+    entropy = -(maps * np.log(np.where(maps > 0, maps, 1))).sum(-1).mean(-1)
+    mass = np.mean([row_mass(cache, maps[:, :, i, : first + i + 1]) for i in range(rows)], axis=0)
+    columns = (maps[..., 0].mean(-1), mass, entropy, (maps * back).sum(-1).mean(-1))
+    return HeadSummary(rows, *(column.astype(np.float32) for column in columns))
+
+
+def make_state(
+    cache: CacheConfig,
+    facts: ModelFacts,
+    row: NDArray[np.float32],
+    tokens: int,
+    outlier: float = 0.0,
+    summary: HeadSummary | None = None,
+) -> StepState:
+    """The state after ``tokens`` rows; ``row`` is ``(L, H, tokens)``, what the newest row looked at, and all
+    that the summary knows when none is given."""
     return StepState(
-        spans=spans,
+        spans=make_spans(cache, tokens),
         memory=make_memory(cache, facts, tokens),
-        tier_mass=mass,
+        tier_mass=row_mass(cache, row),
         received=row.mean((0, 1)).astype(np.float32),
+        head_summary=summary or make_summary(cache, row[:, :, None]),
         seal_error=make_seal_error(cache, facts, tokens, outlier),
     )
 
@@ -221,7 +244,8 @@ def make_events(
     ]  # fmt: skip
     for step in range(n_new):
         seen = n_prompt + step
-        state = make_state(cache, facts, maps[:, :, seen - 1, :seen], seen, outlier)
+        summary = make_summary(cache, maps[:, :, :seen, :seen])
+        state = make_state(cache, facts, maps[:, :, seen - 1, :seen], seen, outlier, summary)
         milliseconds = 100.0 if step == 0 else 10.0 + step
         name = new_labels[step]
         events.append(

@@ -48,6 +48,9 @@ def test_a_record_grows_with_its_events(record):
     assert steps >= 1
     for series in (record.logprobs, record.step_ms, record.spans, record.memory, record.tier_mass):
         assert len(series) == steps
+    assert [summary.rows for summary in record.head_summary] == [
+        len(record.prompt_ids) + n for n in range(steps)
+    ]
     assert record.prefill_tokens == len(record.prompt_ids) == len("a record's prompt, 東京".encode())
     assert len(record.labels) == len(record.token_ids) == len(record.prompt_ids) + steps
     assert RunConfig.from_dict(record.config).cache == STACK
@@ -74,7 +77,7 @@ def test_an_empty_record_survives_too(tmp_path):
 def test_another_version_is_refused(record, tmp_path, monkeypatch):
     path = tmp_path / "old.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("kvviz.record.RECORD_VERSION", 0)
+        patch.setattr("kvviz.record.RECORD_VERSION", 1)
         record.save(path)
     with pytest.raises(KvvizError) as refusal:
         RunRecord.load(path)

@@ -65,35 +65,64 @@ class Part(Protocol):
     def tiles(self) -> Iterable[Tile]: ...
 
 
+class _Kept(NamedTuple):
+    """A tile as :func:`_softmax_read` left it, heads flat: see :meth:`Attention.tiles`."""
+
+    start: int
+    scores: Tensor
+    weights: Tensor
+    peak: Tensor
+    total: Tensor
+
+
+class ReadTile(NamedTuple):
+    """What the rows read of the tokens from position ``start``, as the softmax had it in its hands.
+
+    ``scores``, ``(B, H, Q, t)``, are ``q . k / sqrt(D)``, ``-inf`` where a row does not look. ``weights``,
+    ``(B, H, Q, t)``, are ``exp(scores - peak)``; times ``factor (B, H, Q, 1)`` they are probabilities.
+    """
+
+    start: int
+    scores: Tensor
+    weights: Tensor
+    factor: Tensor
+
+
 @dataclass(slots=True)
 class Attention:
     """What the rows read.
 
     ``output``: ``(B, H, Q, D)``. ``lse``: ``(B, H, Q)``. ``part_lse``: one ``(B, H, Q)`` for each part,
-    ``-inf`` where a row sees nothing of it. ``scores``: ``(start, (B, H, Q, t))`` of each tile, only when
-    they were asked for; ``exp(score - lse)`` is the attention probability.
+    ``-inf`` where a row sees nothing of it. ``kept``: what was computed of each tile, only when it was
+    asked for; :meth:`tiles` and :meth:`weights` make probabilities of it.
     """
 
     output: Tensor
     lse: Tensor
     part_lse: list[Tensor]
-    scores: list[tuple[int, Tensor]] = field(default_factory=list)
+    kept: list[_Kept] = field(default_factory=list)
 
     def mass(self) -> Tensor:
         """``(P, B, H, Q)``: the share of each part; sums to 1 over parts."""
         return torch.stack([torch.exp(lse - self.lse) for lse in self.part_lse])
 
-    def weights(self) -> Iterator[tuple[int, Tensor]]:
-        """``(start, (B, H, Q, t))`` attention probabilities, tile by tile; a row sums to 1.
+    def tiles(self) -> Iterator[ReadTile]:
+        """Scores and weights of every tile, and the factor that makes a row's probabilities sum to 1.
 
         A log-sum-exp of 30 is off by 1e-6 in fp32, and so would be every row's sum: the rows are normalised.
         """
         lse = self.lse.unsqueeze(-1)
+        factors = [torch.exp(tile.peak - lse) for tile in self.kept]
         total = torch.zeros_like(lse)
-        for _, scores in self.scores:
-            total += torch.exp(scores - lse).sum(-1, keepdim=True)
-        for start, scores in self.scores:
-            yield start, torch.exp(scores - lse) / total
+        for tile, factor in zip(self.kept, factors, strict=True):
+            total += tile.total * factor
+        for tile, factor in zip(self.kept, factors, strict=True):
+            yield ReadTile(tile.start, tile.scores, tile.weights, factor / total)
+
+    def weights(self) -> Iterator[tuple[int, Tensor]]:
+        """``(start, (B, H, Q, t))`` attention probabilities, tile by tile; a row sums to 1."""
+        for tile in self.tiles():
+            yield tile.start, tile.weights * tile.factor
 
 
 def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool = False) -> Attention:
@@ -106,16 +135,18 @@ def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool 
     batch, heads, rows, head_dim = query.shape
     reads: list[tuple[Tensor, Tensor]] = []  # output and log-sum-exp of every tile
     part_lse: list[Tensor] = []
-    kept: list[tuple[int, Tensor]] = []
+    kept: list[_Kept] = []
     for part in parts:
         own = query if part.query is None else part.query
         own = own.to(wide) * scale
         first = len(reads)
         for tile in part.tiles():
             scores = _scores(own, tile.keys.to(wide), part.rows, tile.start)
+            output, lse, softmax = _softmax_read(scores, tile.values.to(wide))
             if keep_scores:
-                kept.append((tile.start, scores.view(batch, heads, rows, -1)))
-            reads.append(_softmax_read(scores, tile.values.to(wide)))
+                flat = [x.view(batch, heads, rows, -1) for x in (scores, *softmax)]
+                kept.append(_Kept(tile.start, *flat))
+            reads.append((output, lse))
         part_lse.append(torch.logsumexp(torch.stack([lse for _, lse in reads[first:]]), 0))
     output, total = _merge(reads)
     return Attention(
@@ -136,15 +167,16 @@ def _scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Tensor:
     return scores if hidden is None else scores.masked_fill(hidden, NEG_INF)
 
 
-def _softmax_read(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Normalised output ``(B, H_kv, G, Q, D)`` and log-sum-exp ``(B, H_kv, G, Q)`` of one tile."""
-    peak = scores.amax(-1, keepdim=True)
-    peak = peak.masked_fill(peak == NEG_INF, 0.0)  # a row that sees nothing here: exp(-inf - 0) = 0
-    weights = torch.exp(scores - peak)
+def _softmax_read(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Normalised output ``(B, H_kv, G, Q, D)`` and log-sum-exp ``(B, H_kv, G, Q)`` of one tile; and, as they
+    were computed, ``exp(scores - peak)``, its peak (``-inf`` for a row that sees nothing) and its total."""
+    seen_peak = scores.amax(-1, keepdim=True)
+    peak = seen_peak.masked_fill(seen_peak == NEG_INF, 0.0)  # a row that sees nothing here: exp(-inf - 0) = 0
+    weights = (scores - peak).exp_()
     total = weights.sum(-1, keepdim=True)
     output = torch.matmul(weights.flatten(2, 3), values).view(*scores.shape[:-1], -1)
     output = output / total.clamp_min(torch.finfo(total.dtype).tiny)
-    return output, (peak + total.log()).squeeze(-1)
+    return output, (peak + total.log()).squeeze(-1), (weights, seen_peak, total)
 
 
 def _merge(reads: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

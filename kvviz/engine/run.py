@@ -95,7 +95,7 @@ class _Run:
         self._index, self._stop = index, stop
         facts = model.facts
         total = len(prompt_ids) + config.max_new_tokens
-        self._cells = CellMap.of(total, config.cache.sink_size)
+        self._cells = CellMap.of(total, config.cache.sink_size, config.max_new_tokens)
         self._capture = Capture(
             n_layers=facts.n_layers, n_heads=facts.n_heads, cells=self._cells, maps=capture_attention
         )
@@ -188,6 +188,7 @@ class _Run:
                 memory=session.memory(),
                 tier_mass=self._capture.tier_mass,
                 received=self._capture.received,
+                head_summary=self._capture.head_summary,
                 seal_error=session.seal_error(),
             ),
         )

@@ -33,6 +33,8 @@ from kvviz.record import RunRecord
 Scale = Literal["linear", "log"]
 HEIGHT = 520
 LOG_DECADES = 4
+MAX_CELLS = 256  # of this figure: a payload stays under 200 KB
+_FIRST_JOINED = 16
 _NAMED_SHARE = 0.2
 _EDGE_COLOR = "#ffffff"  # lies on the map only, whose colours are the same on every page
 _TICKS_LOG = {-4: "0.01", -3: "0.1", -2: "1", -1: "10", 0: "100"}
@@ -70,21 +72,37 @@ def attention_data(record: RunRecord, layer: int, head: int) -> AttentionMap | N
     n_layers, n_heads = record.attention.shape[:2]
     if not (0 <= layer < n_layers and 0 <= head < n_heads):
         return None
-    percent = np.round(record.attention[layer, head].astype(np.float64) * 100, 2)
+    edges, values = _fitted(record.grid.edges, record.attention[layer, head])
+    percent = np.round(values.astype(np.float64) * 100, 2)
     # A row's weights sum to 1, so a row that is there has a maximum above 0.
-    present = record.attention[layer, head].max(axis=1) > 0
+    present = values.max(axis=1) > 0
     if not present.any():
         return None
     cells = len(percent) if record.is_live else int(np.flatnonzero(present)[-1]) + 1
-    edges = record.grid.edges[: cells + 1]
+    tokens_per_cell = max(record.grid.tokens_per_cell, int(np.diff(edges).max()))
+    edges = edges[: cells + 1]
     return AttentionMap(
         layer=layer,
         head=head,
         rows=tuple(percent[r, : r + 1] if present[r] else np.zeros(0) for r in range(cells)),
         keys=tuple(cell_name(edges, cell, record.labels) for cell in range(cells)),
-        tokens_per_cell=record.grid.tokens_per_cell,
+        tokens_per_cell=tokens_per_cell,
         boundaries=_boundaries(edges, record.spans[-1] if record.spans else ()),
     )
+
+
+def _fitted(
+    edges: NDArray[np.int64], values: NDArray[np.float16]
+) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+    """At most :data:`MAX_CELLS` cells: neighbours after the sinks join in pairs and keep their maximum."""
+    too_many = len(edges) - 1 - MAX_CELLS
+    if too_many <= 0:
+        return edges, values
+    shared = np.flatnonzero(np.diff(edges) > 1)
+    first = int(shared[0]) if len(shared) else _FIRST_JOINED
+    kept = np.delete(np.arange(len(edges)), first + 1 + 2 * np.arange(too_many))
+    joined = np.maximum.reduceat(np.maximum.reduceat(values, kept[:-1], axis=0), kept[:-1], axis=1)
+    return edges[kept], joined
 
 
 def cell_name(edges: NDArray[np.int64], cell: int, labels: Sequence[TokenLabel]) -> str:

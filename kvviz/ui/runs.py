@@ -104,6 +104,7 @@ def _frozen(record: RunRecord) -> RunRecord:
         memory=list(record.memory),
         tier_mass=list(record.tier_mass),
         received=list(record.received),
+        head_summary=list(record.head_summary),
     )
 
 

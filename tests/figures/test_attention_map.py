@@ -67,13 +67,31 @@ def test_both_scales_carry_the_same_values():
 
 @pytest.mark.parametrize("tokens_per_cell", [1, 4])
 def test_a_full_map_stays_under_200_kb(tokens_per_cell):
-    tokens = 256 * tokens_per_cell
+    tokens = 320 * tokens_per_cell
     facts = make_facts(1, 1, 1, 16)
     record = make_record(tokens - 2, 3, cache=FULL, facts=facts, tokens_per_cell=tokens_per_cell)
     payload = attention_figure(record, 0, 0, "log")
     sent = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-    assert sum(len(row) for row in payload["data"][0]["z"]) == 256 * 257 // 2
+    assert sum(len(row) for row in payload["data"][0]["z"]) == 255 * 256 // 2
     assert len(sent) < 200_000
+
+
+@pytest.mark.parametrize("tokens_per_cell", [1, 4])
+def test_a_map_of_more_cells_than_fit_joins_neighbours_and_keeps_their_maximum(tokens_per_cell):
+    facts = make_facts(1, 1, 1, 16)
+    record = make_record(
+        300 * tokens_per_cell - 1, 2, cache=FULL, facts=facts, tokens_per_cell=tokens_per_cell
+    )
+    data = attention_data(record, 0, 0)
+    assert len(data.keys) == len(data.rows) == 255  # the newest token has none
+    assert data.tokens_per_cell == 2 * tokens_per_cell
+    whole = np.round(record.attention[0, 0].astype(np.float64) * 100, 2)
+    first = 16 if tokens_per_cell == 1 else 0
+    pair = slice(first + 2, first + 4)
+    assert data.rows[-1][first + 1] == whole[-2, pair].max()
+    assert data.rows[first + 1][first] == whole[pair, first : first + 2].max()
+    assert data.rows[-1][-1] == whole[-2, -2]
+    assert data.keys[-1].startswith(str(300 * tokens_per_cell - tokens_per_cell))
 
 
 def test_token_text_is_literal():
