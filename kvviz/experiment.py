@@ -51,9 +51,8 @@ class Control:
             return self.default
         match self.kind:
             case "int":
-                whole = (
-                    not isinstance(value, bool) and isinstance(value, (int, float)) and value == int(value)
-                )
+                number = not isinstance(value, bool) and isinstance(value, (int, float))
+                whole = number and math.isfinite(value) and value == int(value)
                 if not whole or not self.low <= value <= self.high:
                     raise ConfigError("range", name=self.key, value=value, low=self.low, high=self.high)
                 return int(value)
