@@ -170,6 +170,31 @@ class HeadSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactTile:
+    """Attention of one layer, token by token, recomputed from a record's token ids.
+
+    Rows from ``first_row`` against columns from ``first_column``, both ``(H, R, C)`` float32. ``logits`` are
+    ``q . k / sqrt(D)`` as the softmax had them. Where a row does not look, the probability is exactly 0 and
+    the logit ``-inf``.
+    """
+
+    layer: int
+    first_row: int
+    first_column: int
+    probability: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class LogitMap:
+    """Recomputed logits of one layer, the maximum of every cell of a record's grid: ``(H, C, C)`` float32,
+    ``-inf`` where no row looks."""
+
+    layer: int
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
 class StepState:
     """The cache after some rows: who lives where, what it weighs, what the newest row looked at.
 

@@ -83,6 +83,11 @@ class RunRecord:
         """Prompt and generated ids."""
         return self.prompt_ids + self.generated_ids
 
+    @property
+    def rows(self) -> int:
+        """Query rows that were read: the newest token has none."""
+        return len(self.token_ids) - 1 if self.generated_ids else self.prefill_tokens
+
     def apply(self, event: Event) -> None:
         """Fold one event in."""
         match event:

@@ -95,8 +95,9 @@ class CacheSession:
         if self.seen_tokens:
             seal_to = self.plan.sealed_stop(self.seen_tokens - 1)
             for layer in self.layers:
-                layer.seal(seal_to)
-                layer.settle(seal_to)
+                if len(layer.recent["key"]):  # a layer that was not read has nothing to seal
+                    layer.seal(seal_to)
+                    layer.settle(seal_to)
 
     def begin(self, rows: int) -> StepPlan:
         """Plan the next ``rows`` tokens; every layer then appends and reads once."""

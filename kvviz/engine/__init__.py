@@ -2,6 +2,7 @@
 
 from kvviz.engine.compare import compare
 from kvviz.engine.corpus import Corpus, load_text
+from kvviz.engine.replay import exact_tile, logit_map
 from kvviz.engine.run import check_request, run
 from kvviz.engine.score import ScoreResult, score
 from kvviz.models import KnownModel, LanguageModel, ModelStore, known_models
@@ -15,9 +16,11 @@ __all__ = [
     "ScoreResult",
     "check_request",
     "compare",
+    "exact_tile",
     "known_models",
     "load_model",
     "load_text",
+    "logit_map",
     "run",
     "score",
 ]

@@ -6,6 +6,7 @@ any global. This module knows the library's calling convention and nothing of to
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,11 @@ from kvviz.cache import CacheSession
 
 ATTENTION_NAME = "kvviz"
 _SESSION_KEYWORD = "kvviz_session"
+_LAST_LAYER_KEYWORD = "kvviz_last_layer"
+
+
+class _EnoughError(Exception):
+    """The last layer that was asked for has read: the way out of a forward call, caught here."""
 
 
 def _attention(
@@ -35,6 +41,8 @@ def _attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: int = module.layer_idx  # type: ignore[assignment]
     output = session.attend(layer, query, scale)
+    if layer == kwargs.get(_LAST_LAYER_KEYWORD):
+        raise _EnoughError
     return output.transpose(1, 2).contiguous(), None
 
 
@@ -102,16 +110,27 @@ def _cache_keyword(network: PreTrainedModel) -> str:
 
 def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, last_only: bool) -> Tensor:
     """Feed ``ids (1, Q)`` through the session's cache: logits ``(1, Q, V)``, or only the last row's."""
-    step = session.begin(ids.shape[1])
-    positions = torch.arange(step.first, step.stop, device=ids.device).unsqueeze(0)
-    layers = [_SessionLayer(session, layer) for layer in range(session.n_layers)]
-    output = network(
-        input_ids=ids,
-        position_ids=positions,
-        use_cache=True,
-        logits_to_keep=1 if last_only else 0,
-        **{_cache_keyword(network): Cache(layers=layers), _SESSION_KEYWORD: session},
-    )
+    output = _call(network, ids, session, logits_to_keep=1 if last_only else 0)
     session.finish()
     logits: Tensor = output.logits
     return logits
+
+
+def read(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, last_layer: int) -> None:
+    """Feed ``ids (1, Q)`` through layers ``[0, last_layer]``; deeper ones never hear of them."""
+    with contextlib.suppress(_EnoughError):
+        _call(network, ids, session, logits_to_keep=1, **{_LAST_LAYER_KEYWORD: last_layer})
+    session.finish()
+
+
+def _call(network: PreTrainedModel, ids: Tensor, session: CacheSession, **more: Any) -> Any:
+    step = session.begin(ids.shape[1])
+    positions = torch.arange(step.first, step.stop, device=ids.device).unsqueeze(0)
+    layers = [_SessionLayer(session, layer) for layer in range(session.n_layers)]
+    return network(
+        input_ids=ids,
+        position_ids=positions,
+        use_cache=True,
+        **{_cache_keyword(network): Cache(layers=layers), _SESSION_KEYWORD: session},
+        **more,
+    )

@@ -110,9 +110,17 @@ class LanguageModel:
         """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays)."""
         # one pass at a time: two at once on the same cores are slower than one after the other
         with self._turn, torch.inference_mode():
-            fed = torch.tensor([list(ids)], device=self.device)
-            logits = adapter.forward(self.network, fed, session, last_only=last_only)[0]
+            logits = adapter.forward(self.network, self._fed(ids), session, last_only=last_only)[0]
         return logits if logits.dtype is torch.float64 else logits.float()
+
+    def read(self, ids: Sequence[int], session: CacheSession, *, last_layer: int) -> None:
+        """Feed ``ids`` through the first layers only, ``last_layer`` included; such a session is for looking
+        at these layers, not for logits."""
+        with self._turn, torch.inference_mode():
+            adapter.read(self.network, self._fed(ids), session, last_layer=last_layer)
+
+    def _fed(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor([list(ids)], device=self.device)
 
 
 def _eos_ids(network: Any, tokenizer: Any) -> frozenset[int]:

@@ -71,6 +71,7 @@ class OracleRun:
         self.key_codes: list[Coded] = []
         self.value_codes: list[Coded] = []
         self.weights: list[Tensor] = []  # (H, T, T) of each layer, when kept
+        self.logits: list[Tensor] = []  # the same, before the softmax
 
     @property
     def sealed(self) -> int:
@@ -93,7 +94,7 @@ class OracleRun:
             seen[:, part] = torch.from_numpy(np.ascontiguousarray(result.restored)).to(exact.dtype)
         group = q.shape[0] // k.shape[0]
         k, v, k_seen, v_seen = (x.repeat_interleave(group, dim=0) for x in (k, v, k_seen, v_seen))
-        outputs, weights = [], []
+        outputs, weights, logits = [], [], []
         for first in range(0, self.tokens, _ROWS_AT_ONCE):
             rows = slice(first, min(first + _ROWS_AT_ONCE, self.tokens))
             visible, coded_here = self.visible[rows], self.coded[rows]
@@ -102,12 +103,15 @@ class OracleRun:
                 scores = torch.where(coded_here, q[:, rows] @ k_seen.mT, scores)
             if self.rule.in_cache:
                 scores = self._in_cache_scores(scores, q, k, k_seen, rows)
-            share = torch.softmax((scores * scale).masked_fill(~visible, -torch.inf), dim=-1)
+            masked = (scores * scale).masked_fill(~visible, -torch.inf)
+            share = torch.softmax(masked, dim=-1)
             outputs.append((share * ~coded_here) @ v + (share * coded_here) @ v_seen)
             if self.keep_weights:
                 weights.append(share)
+                logits.append(masked)
         if self.keep_weights:
             self.weights.append(torch.cat(weights, dim=1))
+            self.logits.append(torch.cat(logits, dim=1))
         return torch.cat(outputs, dim=1)[None]
 
     def _in_cache_scores(self, scores: Tensor, q: Tensor, k: Tensor, k_seen: Tensor, rows: slice) -> Tensor:
