@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvviz.experiment import LabResult
+from kvviz.figures import lab_eviction
 from kvviz.figures.lab_panel import LabPanel
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
@@ -16,7 +17,9 @@ __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
 MOST_PANELS = 3
 
 #: experiment -> its figures, the most telling first
-PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType({})
+PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
+    {"eviction": lab_eviction.panels}
+)
 
 
 def lab_panels(result: LabResult) -> list[LabPanel]:

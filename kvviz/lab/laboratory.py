@@ -12,10 +12,11 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
+from kvviz.lab import eviction
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
-EXPERIMENTS: tuple[Experiment, ...] = ()
+EXPERIMENTS: tuple[Experiment, ...] = (eviction.EXPERIMENT,)
 
 
 def experiments() -> list[ExperimentInfo]:
