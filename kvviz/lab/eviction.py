@@ -49,8 +49,6 @@ INFO = ExperimentInfo(
 def _check(bench: Bench, settings: dict[str, Any]) -> None:
     """Refuse a budget without a window, too little text, and more than full precision can read."""
     budget, length, skip = settings["budget"], settings["length"], settings["skip"]
-    if not settings["sinks"]:
-        raise ConfigError("lab_none_chosen", name="sinks")
     if max(_sinks(settings)) >= budget:
         raise ConfigError("lab_budget", sinks=max(_sinks(settings)), budget=budget)
     if skip >= length - 1:

@@ -77,7 +77,7 @@ def test_exports_and_a_text_too_short_to_evict_anything(tiny):
     ("given", "code"),
     [
         ({"budget": 8}, "lab_budget"),
-        ({"sinks": []}, "lab_none_chosen"),
+        ({"sinks": []}, "choose_one"),
         ({"skip": 89}, "score_skip"),
         ({"length": 600}, "lab_context"),
         ({"start": 100_000}, "text_slice"),
