@@ -115,6 +115,11 @@ class LayerCache:
                 parts.append(SealedPart(rule, None, self.sealed, dtype))
         return parts
 
+    def exact(self, side: str) -> Tensor:
+        """``side`` ("key" or "value") of all positions that are held exactly, ``(B, H_kv, t, D)``."""
+        held = [buffer.view() for buffer in (self.sinks[side], self.recent[side]) if len(buffer)]
+        return torch.cat(held, dim=2)
+
     def crop(self, tokens: int) -> None:
         """Keep positions ``[0, tokens)``; the caller has checked that nothing sealed or evicted is cut."""
         for buffer in self.sinks.values():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvviz.experiment import LabResult
-from kvviz.figures import lab_eviction
+from kvviz.figures import lab_eviction, lab_sink
 from kvviz.figures.lab_panel import LabPanel
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
@@ -18,7 +18,10 @@ MOST_PANELS = 3
 
 #: experiment -> its figures, the most telling first
 PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
-    {"eviction": lab_eviction.panels}
+    {
+        "sink": lab_sink.panels,
+        "eviction": lab_eviction.panels,
+    }
 )
 
 

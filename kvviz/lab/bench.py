@@ -19,6 +19,7 @@ from kvviz.cache import CacheSession
 from kvviz.engine import Corpus, LanguageModel, load_text
 from kvviz.errors import ConfigError
 from kvviz.experiment import ExperimentInfo, LabResult
+from kvviz.models.hidden import HiddenTaker
 
 CHUNK_SIZE = 256
 
@@ -65,6 +66,17 @@ class Bench:
             raise ConfigError("text_slice", start=start, stop=start + tokens, tokens=len(self._ids))
         return self._ids[start : start + tokens]
 
+    def slices(self, count: int, tokens: int) -> list[list[int]]:
+        """``count`` texts of ``tokens`` ids, evenly spread over the corpus from its first token to its last.
+
+        Raises:
+            ConfigError: the corpus is shorter than one of them.
+        """
+        self.text(0, tokens)
+        assert self._ids is not None
+        room = len(self._ids) - tokens
+        return [self.text(room * i // max(1, count - 1), tokens) for i in range(count)]
+
     def read(
         self,
         ids: Sequence[int],
@@ -72,12 +84,14 @@ class Bench:
         take: Callable[[int, Tensor], None] | None = None,
         *,
         chunk_size: int = CHUNK_SIZE,
+        hidden: HiddenTaker | None = None,
     ) -> Generator[Tokens, None, None]:
         """Feed ``ids`` through ``session``. ``take(first_row, logits (Q, V))`` gets each chunk's logits;
-        without it only the last row's are computed."""
+        without it only the last row's are computed. ``hidden(layer, (1, Q, E))`` sees each chunk's residual
+        stream after each layer."""
         for start in range(0, len(ids), chunk_size):
             chunk = ids[start : start + chunk_size]
-            logits = self.model.forward(chunk, session, last_only=take is None)
+            logits = self.model.forward(chunk, session, last_only=take is None, hidden=hidden)
             if take is not None:
                 take(start, logits)
             yield len(chunk)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from kvviz.errors import ConfigError
 from kvviz.events import ModelFacts, TokenLabel
 from kvviz.models import adapter
 from kvviz.models.fits import in_cache_refusal
+from kvviz.models.hidden import HiddenTaker, watched
 from kvviz.models.tokens import TokenText
 
 
@@ -106,10 +108,21 @@ class LanguageModel:
             rotary=adapter.rotary(self.network),
         )
 
-    def forward(self, ids: Sequence[int], session: CacheSession, *, last_only: bool) -> Tensor:
-        """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays)."""
+    def forward(
+        self,
+        ids: Sequence[int],
+        session: CacheSession,
+        *,
+        last_only: bool,
+        hidden: HiddenTaker | None = None,
+    ) -> Tensor:
+        """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays).
+
+        ``hidden`` is shown the residual stream ``(1, Q, E)`` after each layer; looking changes no number.
+        """
+        looking = nullcontext() if hidden is None else watched(self.network, hidden)
         # one pass at a time: two at once on the same cores are slower than one after the other
-        with self._turn, torch.inference_mode():
+        with self._turn, looking, torch.inference_mode():
             logits = adapter.forward(self.network, self._fed(ids), session, last_only=last_only)[0]
         return logits if logits.dtype is torch.float64 else logits.float()
 
