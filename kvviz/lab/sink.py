@@ -233,9 +233,14 @@ def _finding(rates: Table, kinds: list[str], heads: int) -> str:
         for kind in kinds
     )
     return text(
-        "lab.sink.finding.some" if stands_out else "lab.sink.finding.faint", shares=shares, heads=heads, epsilon=epsilon, weight=weight, even=even,
+        f"lab.sink.finding.{'some' if stands_out else 'faint'}",
+        shares=shares,
+        heads=heads,
+        epsilon=epsilon,
+        weight=weight,
+        even=even,
         kind=text(f"lab.sink.control.kinds.option.{kinds[0]}"),
-    )  # fmt: skip
+    )
 
 
 EXPERIMENT = Experiment(
