@@ -13,6 +13,11 @@ from typing import Any
 from kvviz.errors import ConfigError
 
 GROUP_SIZES = (16, 32, 64, 128)
+INTEGER_BITS = (8, 4, 3, 2)
+#: codecs whose codes are not integers -> bits of a code
+_FLOATS = {"nf4": 4, "fp8": 8}
+#: codec -> fields that its text form must have
+_REQUIRED = {"int": {"axis", "mapping"}, "nf4": {"axis"}, "fp8": set[str]()}
 
 
 class Axis(StrEnum):
@@ -35,10 +40,11 @@ class Mapping(StrEnum):
 class QuantConfig:
     """One side (K or V) of a sealed block.
 
-    Text form: ``none``, ``fp8[:axis[:gN]]`` or ``int<bits>:<axis>[:gN]:<mapping>[:m16|:m32]``.
+    Text form: ``none``, ``fp8[:axis[:gN]]``, ``nf4:<axis>[:gN]`` or ``int<bits>:<axis>[:gN]:<mapping>``,
+    each but ``none`` with ``:m32`` for 32-bit metadata.
     """
 
-    codec: str = "none"  # none | int | fp8
+    codec: str = "none"  # none | int | nf4 | fp8
     bits: int = 16
     axis: Axis = Axis.TENSOR
     group_size: int | None = None
@@ -46,11 +52,11 @@ class QuantConfig:
     metadata_bits: int = 16
 
     def __post_init__(self) -> None:
-        if self.codec not in ("none", "int", "fp8"):
+        if self.codec not in ("none", "int", "nf4", "fp8"):
             raise ConfigError("quant_spec", spec=self.codec)
         if self.codec == "none":
             return
-        if self.codec == "int" and self.bits not in (2, 4, 8):
+        if self.codec == "int" and self.bits not in INTEGER_BITS:
             raise ConfigError("quant_bits", bits=self.bits)
         if self.metadata_bits not in (16, 32):
             raise ConfigError("quant_metadata", bits=self.metadata_bits)
@@ -70,8 +76,8 @@ class QuantConfig:
         """The canonical text form; ``parse(spec) == self``."""
         if self.codec == "none":
             return "none"
-        fields = [f"int{self.bits}" if self.codec == "int" else "fp8"]
-        if self.codec == "int" or self.axis is not Axis.TENSOR:
+        fields = [f"int{self.bits}" if self.codec == "int" else self.codec]
+        if self.codec != "fp8" or self.axis is not Axis.TENSOR:
             fields.append(self.axis.value)
         if self.group_size is not None:
             fields.append(f"g{self.group_size}")
@@ -95,8 +101,8 @@ class QuantConfig:
             raise ConfigError("quant_modifier", spec=spec)
         head, *rest = spec.split(":")
         values: dict[str, Any] = {}
-        if head == "fp8":
-            values.update(codec="fp8", bits=8)
+        if head in _FLOATS:
+            values.update(codec=head, bits=_FLOATS[head])
         elif match := re.fullmatch(r"int(\d+)", head):
             values.update(codec="int", bits=int(match[1]))
         else:
@@ -106,10 +112,10 @@ class QuantConfig:
             if name in values:
                 raise ConfigError("quant_spec", spec=spec)
             values[name] = value
-        if values["codec"] == "int" and not {"axis", "mapping"} <= values.keys():
+        if not _REQUIRED[values["codec"]] <= values.keys():
             raise ConfigError("quant_spec", spec=spec)
-        if values["codec"] == "fp8" and values.get("mapping") is Mapping.MINMAX:
-            raise ConfigError("quant_fp8_mapping", spec=spec)
+        if head in _FLOATS and values.get("mapping") is Mapping.MINMAX:
+            raise ConfigError("quant_mapping", spec=spec, codec=head)
         return cls(**values)
 
     def check_shape(self, side: str, head_dim: int, block_size: int) -> None:

@@ -41,6 +41,9 @@ def code(build) -> str:
         ("int8:token:g64:absmax", ("int", 8, Axis.TOKEN, 64, Mapping.ABSMAX, 16)),
         ("int4:channel:g32:minmax", ("int", 4, Axis.CHANNEL, 32, Mapping.MINMAX, 16)),
         ("int2:head:minmax:m32", ("int", 2, Axis.HEAD, None, Mapping.MINMAX, 32)),
+        ("int3:channel:g64:minmax", ("int", 3, Axis.CHANNEL, 64, Mapping.MINMAX, 16)),
+        ("nf4:token:g64", ("nf4", 4, Axis.TOKEN, 64, Mapping.ABSMAX, 16)),
+        ("nf4:tensor:m32", ("nf4", 4, Axis.TENSOR, None, Mapping.ABSMAX, 32)),
         ("fp8", ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16)),
         ("fp8:token:g16", ("fp8", 8, Axis.TOKEN, 16, Mapping.ABSMAX, 16)),
     ],
@@ -55,7 +58,7 @@ def test_spec_strings(spec, fields):
 @given(
     st.builds(
         lambda head, axis, mapping, meta: ":".join(filter(None, (head, axis, mapping, meta))),
-        st.sampled_from(["int8", "int4", "int2"]),
+        st.sampled_from(["int8", "int4", "int3", "int2"]),
         st.sampled_from(["token:g16", "token:g80", "channel:g1", "head", "tensor"]),
         st.sampled_from(["absmax", "minmax"]),
         st.sampled_from(["", "m16", "m32"]),
@@ -72,11 +75,12 @@ def test_spec_round_trip(spec):
     [
         ("", "quant_spec"), ("int", "quant_spec"), ("int4", "quant_spec"), ("int4:absmax", "quant_spec"),
         ("int4:token:g16", "quant_spec"), ("int4:token:g16:absmax:absmax", "quant_spec"),
-        ("int4:token:g16:absmax:m8", "quant_spec"), ("int3:token:g16:absmax", "quant_bits"),
+        ("int4:token:g16:absmax:m8", "quant_spec"), ("int5:token:g16:absmax", "quant_bits"),
         ("int16:token:g16:absmax", "quant_bits"), ("int4:token:absmax", "quant_group_missing"),
         ("int4:token:g0:absmax", "quant_group_missing"), ("int4:head:g16:absmax", "quant_group_unused"),
-        ("int4:token:g16:absmax+outliers", "quant_modifier"), ("fp8:minmax", "quant_fp8_mapping"),
-        ("nf4", "quant_spec"),
+        ("int4:token:g16:absmax+outliers", "quant_modifier"), ("fp8:minmax", "quant_mapping"),
+        ("nf4", "quant_spec"), ("nf4:token", "quant_group_missing"), ("nf4:head:minmax", "quant_mapping"),
+        ("nf3:head", "quant_spec"),
     ],
 )  # fmt: skip
 def test_bad_specs_are_refused(spec, expected):

@@ -83,7 +83,7 @@ class GroupedQuantizer(Quantizer):
         return rows | {"minima": self.grouping.tokens} if self.has_minimum else rows
 
     def quantize(self, x: Tensor) -> Parts:
-        groups = self.grouping.split(_at_least_fp32(x))
+        groups = self.grouping.split(at_least_fp32(x))
         scale, minimum = (self._as_stored(m) for m in self.choose(groups))
         assert scale is not None
         wide = groups.dtype
@@ -94,11 +94,11 @@ class GroupedQuantizer(Quantizer):
         return parts
 
     def dequantize(self, parts: Parts, dtype: torch.dtype) -> Tensor:
-        wide = torch.float64 if dtype is torch.float64 else torch.float32
+        wide = wide_dtype(dtype)
         scale = self.grouping.load(parts["scales"]).to(wide)
         minimum = self.grouping.load(parts["minima"]).to(wide) if self.has_minimum else None
         codes = self.grouping.split(self.unpack(parts["codes"]))
-        return self.grouping.join(self.decode(codes, scale, minimum)).to(dtype)
+        return narrow(self.grouping.join(self.decode(codes, scale, minimum)), dtype)
 
     def _as_stored(self, metadata: Tensor | None) -> Tensor | None:
         if metadata is None:
@@ -109,8 +109,19 @@ class GroupedQuantizer(Quantizer):
         return metadata.to(self.metadata_dtype)
 
 
-def _at_least_fp32(x: Tensor) -> Tensor:
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What values of ``dtype`` are computed in: fp64 for fp64, else fp32."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    """``x`` in the dtype that quantizers compute in."""
+    return x.to(wide_dtype(x.dtype))
+
+
+def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` in ``dtype``; what fp16 cannot hold becomes its largest number, never an infinity."""
+    return (x.clamp(-_FP16_MAX, _FP16_MAX) if dtype is torch.float16 else x).to(dtype)
 
 
 def divide(x: Tensor, scale: Tensor) -> Tensor:

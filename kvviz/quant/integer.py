@@ -1,4 +1,4 @@
-"""Uniform integer codes: absmax (symmetric) and minmax (with a minimum), 8, 4 or 2 bits.
+"""Uniform integer codes: absmax (symmetric) and minmax (with a minimum), 8, 4, 3 or 2 bits.
 
 absmax: ``scale = max|x| / (2**(b-1) - 1)``, codes in ``±(2**(b-1) - 1)``, stored shifted to be unsigned.
 minmax: ``scale = (max - min) / (2**b - 1)``, codes in ``0 .. 2**b - 1`` (KIVI, arXiv:2402.02750, eq. 1).

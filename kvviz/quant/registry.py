@@ -6,12 +6,14 @@ from kvviz.quant.base import Quantizer
 from kvviz.quant.exact import Exact
 from kvviz.quant.fp8 import Fp8
 from kvviz.quant.integer import AbsMax, MinMax
+from kvviz.quant.normal_float import NormalFloat4
 from kvviz.quant_config import Mapping, QuantConfig
 
 _SCHEMES: dict[tuple[str, Mapping], type[Quantizer]] = {
     ("none", Mapping.ABSMAX): Exact,
     ("int", Mapping.ABSMAX): AbsMax,
     ("int", Mapping.MINMAX): MinMax,
+    ("nf4", Mapping.ABSMAX): NormalFloat4,
     ("fp8", Mapping.ABSMAX): Fp8,
 }
 

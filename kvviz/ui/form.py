@@ -12,7 +12,7 @@ from typing import Any
 from kvviz.catalogue import text
 from kvviz.config import CacheConfig, LayerOverride, RunConfig, SamplingConfig
 from kvviz.errors import KvvizError
-from kvviz.quant_config import QuantConfig, divisors
+from kvviz.quant_config import INTEGER_BITS, QuantConfig, divisors
 from kvviz.ui.context import Presets
 
 #: The order in which a configuration's fields stand on the page.
@@ -137,12 +137,13 @@ def _sampling(request: dict[str, Any]) -> SamplingConfig:
 
 
 def quantizer_choices(head_dim: int, block_size: Any) -> list[str]:
-    """Quantizers whose groups divide what they lie along."""
+    """Quantizers whose groups divide what they lie along: 8, 4 and 2 bits in every group, the rest in one."""
     block = whole(block_size)
-    blocks = divisors(block) if isinstance(block, int) and block > 0 else []
-    tokens = divisors(head_dim)
+    blocks = divisors(block)[::-1] if isinstance(block, int) and block > 0 else []
+    tokens = divisors(head_dim)[::-1]
     specs = ["none"]
-    for bits in (8, 4, 2):
-        specs += [f"int{bits}:token:g{g}:{how}" for g in reversed(tokens) for how in ("absmax", "minmax")]
-        specs += [f"int{bits}:channel:g{g}:minmax" for g in reversed(blocks)]
-    return [*specs, "fp8", "fp8:head"]
+    for bits in INTEGER_BITS:
+        some = slice(1) if bits == 3 else slice(None)
+        specs += [f"int{bits}:token:g{g}:{how}" for g in tokens[some] for how in ("absmax", "minmax")]
+        specs += [f"int{bits}:channel:g{g}:minmax" for g in blocks[some]]
+    return [*specs, *(f"nf4:token:g{g}" for g in tokens[:1]), "fp8", "fp8:head"]

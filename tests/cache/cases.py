@@ -60,12 +60,14 @@ def specs(block: int) -> st.SearchStrategy[str]:
     axis = st.one_of(token, channel, st.sampled_from(["head", "tensor"]))
     integer = st.builds(
         lambda bits, axis, mapping, meta: f"int{bits}:{axis}:{mapping}{meta}",
-        st.sampled_from([8, 4, 2]),
+        st.sampled_from([8, 4, 3, 2]),
         axis,
         st.sampled_from(["absmax", "minmax"]),
         st.sampled_from(["", ":m32"]),
     )
-    return st.one_of(integer, integer, st.sampled_from(["none", "fp8", "fp8:token:g16", "fp8:head"]))
+    normal = st.builds(lambda axis, meta: f"nf4:{axis}{meta}", axis, st.sampled_from(["", ":m32"]))
+    few = st.sampled_from(["none", "fp8", "fp8:token:g16", "fp8:head"])
+    return st.one_of(integer, integer, normal, few)
 
 
 @st.composite

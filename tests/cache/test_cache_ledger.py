@@ -76,7 +76,7 @@ def side_bytes(spec: str, sealed: int, heads: int, dim: int, block: int, width: 
     """One side of one layer by hand: codes plus one scale (and minimum) for each group."""
     if spec == "none":
         return sealed * heads * dim * width
-    bits = 8 if spec.startswith("fp8") else int(spec[3])
+    bits = {"fp8": 8, "nf4": 4}.get(spec[:3]) or int(spec[3])
     numbers = sealed * heads * dim
     if ":token:g" in spec or ":channel:g" in spec:
         groups = numbers // int(spec.split(":g")[1].split(":")[0])
@@ -97,6 +97,7 @@ def side_bytes(spec: str, sealed: int, heads: int, dim: int, block: int, width: 
         ("fp8", "none"),
         ("fp8:token:g32", "int8:head:minmax"),
         ("int4:tensor:absmax", "int8:head:absmax:m32"),
+        ("int3:channel:g32:minmax", "nf4:token:g64"),
     ],
 )
 @pytest.mark.parametrize("offload", list(Offload))

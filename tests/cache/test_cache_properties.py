@@ -63,14 +63,14 @@ def check_codes(session, oracle: OracleRun, case: Case) -> None:
             strict=True,
         ):
             store = layer.sealed.sides[side]
-            if spec.startswith("int"):
+            if spec.startswith(("int", "nf4")):
                 assert np.array_equal(integer_codes(store, spec), coded.codes)
             restored = store.read(0, oracle.sealed, torch.device("cpu"), torch.float64)
             assert np.abs(restored[0].numpy() - coded.restored).max() <= EXACT
 
 
 def integer_codes(store, spec: str) -> np.ndarray:
-    bits = int(spec[3])
+    bits = 4 if spec.startswith("nf4") else int(spec[3])
     packed = store.parts()["codes"][0].numpy()
     codes = unpack_bytes(packed, bits, 16)
     return codes - (2 ** (bits - 1) - 1) if "absmax" in spec else codes

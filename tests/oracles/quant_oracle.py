@@ -5,6 +5,7 @@ Shares no code with the quantizers under test: codes are plain integers, nothing
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,10 @@ def _block(x: np.ndarray, spec: str) -> Coded:
         scale = stored(biggest / x.dtype.type(448))
         codes = e4m3_codes(_safe_divide(x, scale))
         return Coded(codes, E4M3_VALUES[codes].astype(x.dtype) * scale, scale, None)
+    if kind == "nf4":
+        scale = stored(biggest)
+        codes = np.abs(_safe_divide(x, scale)[..., None] - NF4_VALUES).argmin(-1)  # a tie: the lower one
+        return Coded(codes, NF4_VALUES[codes] * scale, scale, None)
     bits = int(kind.removeprefix("int"))
     if "absmax" in fields:
         top = 2 ** (bits - 1) - 1
@@ -77,6 +82,24 @@ def _block(x: np.ndarray, spec: str) -> Coded:
 
 def _safe_divide(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.divide(x, scale, out=np.zeros_like(x), where=scale > 0)
+
+
+def _normal_quantile(probability: float) -> float:
+    """By bisection on the distribution function."""
+    low, high = -10.0, 10.0
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if math.erf(middle / math.sqrt(2)) < 2 * probability - 1 else (low, middle)
+    return middle
+
+
+def _nf4_values() -> np.ndarray:
+    """Probabilities evenly from 0.9677083 to the median, 9 of them above it and 8 below, the median once."""
+    above = [_normal_quantile(p) for p in np.linspace(0.5, 0.9677083, 9)[1:]]
+    below = [_normal_quantile(p) for p in np.linspace(1 - 0.9677083, 0.5, 8)[:-1]]
+    return np.array([*below, 0.0, *above]) / above[-1]
+
+
+NF4_VALUES = _nf4_values()
 
 
 def _enumerate_e4m3() -> np.ndarray:
@@ -111,9 +134,6 @@ def e4m3_codes(x: np.ndarray) -> np.ndarray:
 
 
 def unpack_bytes(packed: np.ndarray, bits: int, length: int) -> np.ndarray:
-    """Codes of ``packed (..., n)`` bytes, first code in the lowest bits, one shift at a time."""
-    out = np.zeros((*packed.shape[:-1], length), dtype=int)
-    per_byte = 8 // bits
-    for i in range(length):
-        out[..., i] = (packed[..., i // per_byte].astype(int) >> (bits * (i % per_byte))) % (1 << bits)
-    return out
+    """Codes of ``packed (..., n)`` bytes, read as one stream of bits, lowest first."""
+    stream = np.unpackbits(packed, axis=-1, bitorder="little", count=bits * length)
+    return stream.reshape(*packed.shape[:-1], length, bits).astype(int) @ (1 << np.arange(bits))

@@ -16,7 +16,7 @@ from tests.oracles.quant_oracle import E4M3_VALUES, e4m3_codes, quantize, unpack
 
 BLOCK = 32
 HEAD_DIMS = (16, 24, 64, 80, 96, 128, 256)
-INTEGERS = [f"int{bits}:{{axis}}:{mapping}" for bits in (8, 4, 2) for mapping in ("absmax", "minmax")]
+INTEGERS = [f"int{bits}:{{axis}}:{mapping}" for bits in (8, 4, 3, 2) for mapping in ("absmax", "minmax")]
 
 
 def roundtrip(x: torch.Tensor, spec: str, block: int = BLOCK) -> torch.Tensor:
@@ -113,7 +113,7 @@ def test_error_bound_with_16_bit_metadata(spec, scale, shift, seed):
     assert (error <= coded.scale / 2 + slack).all()
 
 
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
 @pytest.mark.parametrize("axis", ["token:g16", "channel:g16", "head", "tensor"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_zero_and_constant_groups_come_back_exactly(bits, axis, dtype):
@@ -135,7 +135,7 @@ def test_fp8_zero_and_constant_groups():
 
 @pytest.mark.parametrize("spread", [1e-3, 1e-6, 1e-8, 1e-12, 1e-30])
 @pytest.mark.parametrize("level", [0.0, 3.0, -700.0])
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
 def test_near_constant_groups_are_finite_and_near(spread, level, bits):
     x = level + spread * gaussian(1, 1, BLOCK, 16, seed=1)
     for spec in (f"int{bits}:token:g16:minmax", f"int{bits}:channel:g8:minmax", "fp8:token:g16"):
@@ -163,8 +163,8 @@ def test_quantizing_what_was_restored_changes_nothing(form):
         assert ((twice - once).abs()[0].numpy() <= 1e-4 * step + 1e-6).all()
 
 
-@pytest.mark.parametrize("bits", [8, 4, 2])
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 8, 15, 16, 80, 96])
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 15, 16, 24, 80, 96])
 def test_packing_is_exact_for_all_values_and_lengths(bits, length):
     values = 1 << bits
     codes = (torch.arange(values)[:, None] + torch.arange(length)[None]) % values
@@ -179,6 +179,11 @@ def test_packing_is_exact_for_all_values_and_lengths(bits, length):
 def test_two_four_bit_codes_share_a_byte():
     assert pack(torch.tensor([1, 2, 3]), 4).tolist() == [0x21, 0x03]
     assert pack(torch.tensor([0, 1, 2, 3]), 2).tolist() == [0b11100100]
+
+
+def test_eight_three_bit_codes_fill_three_bytes():
+    assert pack(torch.arange(8), 3).tolist() == [0b10_001_000, 0b1_100_011_0, 0b111_110_10]
+    assert pack(torch.tensor([7, 0, 5]), 3).tolist() == [0b01_000_111, 0b1]
 
 
 def relative_error(x: torch.Tensor, spec: str, channels: list[int]) -> float:

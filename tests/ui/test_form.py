@@ -69,7 +69,7 @@ def test_an_unreadable_override_is_quoted(written: str) -> None:
         ("window_size", 2.5, "2.5"),
         ("block_size", 0, "block_size"),
         ("sink_size", -1, "sink_size"),
-        ("key", "int5:token:g64:absmax", "2, 4 or 8 bits"),
+        ("key", "int5:token:g64:absmax", "2, 3, 4 or 8 bits"),
         ("value", "", "not a quantizer"),
         ("middle", "shrink", "keep, evict, quantize"),
     ],
