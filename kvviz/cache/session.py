@@ -59,7 +59,7 @@ class CacheSession:
         self._frozen_stop: int | None = None
         self._step: StepPlan | None = None
         self._rules: list[RowRule] = []
-        self._turn: tuple[Tensor, Tensor] | None = None
+        self._turns: list[tuple[Tensor, Tensor] | None] = []
         self.layers = [self._new_layer(index) for index in range(self.n_layers)]
 
     def _new_layer(self, index: int) -> LayerCache:
@@ -104,7 +104,7 @@ class CacheSession:
         step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
         self._step = step
         self._rules = [RowRule.of(part.low, part.high, self.device) for part in step.parts]
-        self._turn = self._sink_turn(step)
+        self._turns = [self._turn(step, self.stands(step, part.tier)) for part in step.parts]
         return step
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
@@ -124,9 +124,9 @@ class CacheSession:
         """
         step, cache = self._current(), self.layers[layer]
         parts = cache.parts(step, self._rules, self.dtype)
-        if self._turn is not None and isinstance(parts[0], ExactPart):
-            sinks = parts[0]
-            parts[0] = ExactPart(sinks.rows, rotate(query, *self._turn), sinks.tile)
+        for place, (part, turn) in enumerate(zip(parts, self._turns, strict=True)):
+            if turn is not None and isinstance(part, ExactPart):
+                parts[place] = ExactPart(part.rows, rotate(query, *turn), part.tile)
         result = attend(query, parts, scale, keep_scores=self.observer is not None)
         if self.observer is not None:
             self.observer(layer, result, step)
@@ -143,14 +143,20 @@ class CacheSession:
             raise RuntimeError("no step has begun")
         return self._step
 
-    def _sink_turn(self, step: StepPlan) -> tuple[Tensor, Tensor] | None:
-        """The turn from each row's own position to its position inside the cache, for the sink scores."""
-        has_sinks = step.parts[0].tier is Tier.SINK
-        if self.config.position is not Position.IN_CACHE or not has_sinks:
+    def stands(self, step: StepPlan, tier: Tier) -> list[int] | None:
+        """Positions at which the step's queries meet a part of ``tier``; None is where the text put them.
+
+        Counted inside the cache, only the sinks are met from elsewhere: rotary positions are relative, so
+        the window needs nothing.
+        """
+        if self.config.position is not Position.IN_CACHE or tier is not Tier.SINK:
             return None
+        return [self.plan.cache_position(row) for row in range(step.first, step.stop)]
+
+    def _turn(self, step: StepPlan, stands: list[int] | None) -> tuple[Tensor, Tensor] | None:
+        """The turn from each row's own position to where it stands for the scores of a part."""
         rows = range(step.first, step.stop)
-        stands = [self.plan.cache_position(row) for row in rows]
-        if stands == list(rows):
+        if stands is None or stands == list(rows):
             return None
         both = torch.tensor([*rows, *stands], device=self.device)
         cos, sin = (angle.to(torch.float64) for angle in self._rotary(both))

@@ -41,7 +41,7 @@ def draw_rolling(result: LabResult) -> go.Figure:
 
 def draw_perplexity(result: LabResult) -> go.Figure:
     """A bar a configuration, its number at its end."""
-    main = result.tables["main"]
+    main = result.tables["configurations"]
     values: list[Any] = main.column("ppl")
     styles = [_style(sinks) for sinks in result.marks["sinks"]]
     words = text(

@@ -100,8 +100,13 @@ class Bench:
 def nll_of_next(logits: Tensor, ids: Sequence[int], first_row: int) -> Tensor:
     """Negative log-likelihood (nats) of each row's next token, ``(Q,)``; the text's last row has none."""
     rows = min(logits.shape[0], len(ids) - 1 - first_row)
-    targets = torch.tensor(ids[first_row + 1 : first_row + 1 + rows], device=logits.device)
-    return torch.nn.functional.cross_entropy(logits[:rows], targets, reduction="none")
+    return nll_of_sample(logits[:rows], ids, range(first_row, first_row + rows))
+
+
+def nll_of_sample(logits: Tensor, ids: Sequence[int], rows: Sequence[int]) -> Tensor:
+    """Negative log-likelihood (nats) of the token after each of ``rows``, ``(R,)``, by ``logits (R, V)``."""
+    targets = torch.tensor([ids[row + 1] for row in rows], device=logits.device, dtype=torch.int64)
+    return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
 
 
 def rolling_mean(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:

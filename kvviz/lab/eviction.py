@@ -85,7 +85,7 @@ def _run(bench: Bench, settings: dict[str, Any]) -> Experimenting:
         model=bench.model.facts,
         text_sha256=bench.corpus.sha256,
         finding=_finding(main, settings),
-        tables={"main": main},
+        tables={"configurations": main},
         arrays={"nll": nll, "rolling_nll": rolling_mean(nll, settings["rolling"])},
         marks={
             "configurations": main.column("configuration"),

@@ -12,13 +12,14 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.lab import eviction, sink
+from kvviz.lab import eviction, positions, sink
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
 EXPERIMENTS: tuple[Experiment, ...] = (
     sink.EXPERIMENT,
     eviction.EXPERIMENT,
+    positions.EXPERIMENT,
 )
 
 

@@ -108,9 +108,9 @@ def _cache_keyword(network: PreTrainedModel) -> str:
     return "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
 
 
-def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, *, last_only: bool) -> Tensor:
-    """Feed ``ids (1, Q)`` through the session's cache: logits ``(1, Q, V)``, or only the last row's."""
-    output = _call(network, ids, session, logits_to_keep=1 if last_only else 0)
+def forward(network: PreTrainedModel, ids: Tensor, session: CacheSession, rows: Tensor | None) -> Tensor:
+    """Feed ``ids (1, Q)`` through the session: logits ``(1, R, V)`` of ``rows (R,)``, of all without."""
+    output = _call(network, ids, session, logits_to_keep=0 if rows is None else rows)
     session.finish()
     logits: Tensor = output.logits
     return logits

@@ -87,8 +87,8 @@ class LanguageModel:
         """How each token is shown."""
         return self.token_text.labels(ids, at_start=at_start)
 
-    def new_session(self, cache: CacheConfig) -> CacheSession:
-        """An empty cache for one run.
+    def new_session(self, cache: CacheConfig, kind: type[CacheSession] = CacheSession) -> CacheSession:
+        """An empty cache for one run; ``kind`` is a session that reads in a way of its own.
 
         Raises:
             ConfigError: the settings do not fit this model.
@@ -97,7 +97,7 @@ class LanguageModel:
         cache.check_model(
             n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=self.in_cache_refusal
         )
-        return CacheSession(
+        return kind(
             cache,
             n_layers=facts.n_layers,
             n_heads=facts.n_heads,
@@ -109,6 +109,7 @@ class LanguageModel:
         )
 
     def forward(
+<<<<<<< HEAD
         self,
         ids: Sequence[int],
         session: CacheSession,
@@ -124,6 +125,20 @@ class LanguageModel:
         # one pass at a time: two at once on the same cores are slower than one after the other
         with self._turn, looking, torch.inference_mode():
             logits = adapter.forward(self.network, self._fed(ids), session, last_only=last_only)[0]
+=======
+        self, ids: Sequence[int], session: CacheSession, *, last_only: bool, rows: Sequence[int] | None = None
+    ) -> Tensor:
+        """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays).
+
+        ``rows``, counted from the first of ``ids``, asks for the logits of these alone: ``(len(rows), V)``.
+        """
+        if rows is None and last_only:
+            rows = [len(ids) - 1]
+        # one pass at a time: two at once on the same cores are slower than one after the other
+        with self._turn, torch.inference_mode():
+            wanted = None if rows is None else torch.tensor(list(rows), device=self.device, dtype=torch.int64)
+            logits = adapter.forward(self.network, self._fed(ids), session, wanted)[0]
+>>>>>>> bcb0d67 (Experiment: positions after eviction, right and wrong)
         return logits if logits.dtype is torch.float64 else logits.float()
 
     def read(self, ids: Sequence[int], session: CacheSession, *, last_layer: int) -> None:

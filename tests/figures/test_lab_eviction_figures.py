@@ -21,7 +21,7 @@ def make_result(rows: int = 40, leaves_at: int = 10) -> LabResult:
         model=make_record(8, 4).model,
         text_sha256="",
         finding="",
-        tables={"main": table(columns, values)},
+        tables={"configurations": table(columns, values)},
         arrays={"nll": series, "rolling_nll": series},
         marks={
             "configurations": NAMES,

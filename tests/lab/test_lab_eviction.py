@@ -30,7 +30,7 @@ def test_every_number_is_the_score_s(tiny):
     progress, result = result_of(model, SMALL)
     assert [p.done for p in progress] == [90 * n for n in range(7)]
     assert progress[-1].done == progress[-1].total
-    main = result.tables["main"]
+    main = result.tables["configurations"]
     assert main.column("sinks") == [None, 0, 1, 2, 4, 8]
     assert main.column("window") == [None, 20, 19, 18, 16, 12]
     ids = model.encode(TEXT.text, False)[5:95]
@@ -56,19 +56,19 @@ def test_curves_begin_alike_and_part_where_the_first_token_leaves(tiny):
     assert abs(nll[1, 20] - nll[0, 20]) > 1e-6  # the window alone misses token 0 from row 20 on
     np.testing.assert_allclose(rolling[:, 0], nll[:, 0])
     np.testing.assert_allclose(rolling[:, 50], nll[:, 43:51].mean(1))
-    after = result.tables["main"].column("nll_after")
+    after = result.tables["configurations"].column("nll_after")
     np.testing.assert_allclose(after, nll[:, 20:].mean(1))
 
 
 def test_exports_and_a_text_too_short_to_evict_anything(tiny):
     _, result = result_of(tiny(), {**SMALL, "length": 15, "skip": 3, "sinks": ["0", "4"]})
     plain = json.loads(result.to_json())
-    assert [row["nll_after"] for row in plain["tables"]["main"]] == [None] * 3
-    ppl = result.tables["main"].column("ppl")
+    assert [row["nll_after"] for row in plain["tables"]["configurations"]] == [None] * 3
+    ppl = result.tables["configurations"].column("ppl")
     assert ppl == pytest.approx([ppl[0]] * 3, rel=1e-9)
     assert "15" in result.finding
     assert np.isfinite(result.arrays["rolling_nll"]).all()
-    lines = result.to_csv()["eviction-main.csv"].splitlines()
+    lines = result.to_csv()["eviction-configurations.csv"].splitlines()
     assert len(lines) == 4
     assert lines[0].startswith("configuration,sinks,window,ppl,kl,top1")
 
@@ -106,7 +106,7 @@ def test_stopped_between_two_pieces(tiny):
 @pytest.mark.timeout(600)
 def test_collapse_and_repair_are_the_reference_table_s(default_model):
     *_, result = perform(default_model, "eviction", {"sinks": ["0", "4"]})
-    main = result.tables["main"]
+    main = result.tables["configurations"]
     print(main.to_csv(), result.elapsed_ms)  # noqa: T201
     if not result.text_sha256.startswith("71f2ff5d99bdc1f9"):
         pytest.skip("another Python, another text")
