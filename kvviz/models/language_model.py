@@ -109,36 +109,26 @@ class LanguageModel:
         )
 
     def forward(
-<<<<<<< HEAD
         self,
         ids: Sequence[int],
         session: CacheSession,
         *,
         last_only: bool,
+        rows: Sequence[int] | None = None,
         hidden: HiddenTaker | None = None,
     ) -> Tensor:
         """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays).
 
-        ``hidden`` is shown the residual stream ``(1, Q, E)`` after each layer; looking changes no number.
-        """
-        looking = nullcontext() if hidden is None else watched(self.network, hidden)
-        # one pass at a time: two at once on the same cores are slower than one after the other
-        with self._turn, looking, torch.inference_mode():
-            logits = adapter.forward(self.network, self._fed(ids), session, last_only=last_only)[0]
-=======
-        self, ids: Sequence[int], session: CacheSession, *, last_only: bool, rows: Sequence[int] | None = None
-    ) -> Tensor:
-        """Feed ``ids``; logits ``(Q, V)``, or ``(1, V)`` of the last row, in fp32 (fp64 stays).
-
         ``rows``, counted from the first of ``ids``, asks for the logits of these alone: ``(len(rows), V)``.
+        ``hidden`` is shown the residual stream ``(1, Q, E)`` after each layer; looking changes no number.
         """
         if rows is None and last_only:
             rows = [len(ids) - 1]
+        wanted = None if rows is None else torch.tensor(list(rows), device=self.device, dtype=torch.int64)
+        looking = nullcontext() if hidden is None else watched(self.network, hidden)
         # one pass at a time: two at once on the same cores are slower than one after the other
-        with self._turn, torch.inference_mode():
-            wanted = None if rows is None else torch.tensor(list(rows), device=self.device, dtype=torch.int64)
+        with self._turn, looking, torch.inference_mode():
             logits = adapter.forward(self.network, self._fed(ids), session, wanted)[0]
->>>>>>> bcb0d67 (Experiment: positions after eviction, right and wrong)
         return logits if logits.dtype is torch.float64 else logits.float()
 
     def read(self, ids: Sequence[int], session: CacheSession, *, last_layer: int) -> None:
