@@ -42,7 +42,9 @@
     if (matchMedia("(pointer: coarse)").matches) themed.dragmode = false;
     for (const name of Object.keys(layout)) {
       if (!/^[xy]axis\d*$/.test(name)) continue;
-      themed[name] = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid, ...layout[name] };
+      const axis = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid, ...layout[name] };
+      if (Array.isArray(axis.ticktext)) axis.ticktext = axis.ticktext.map((label) => drawable(String(label)));
+      themed[name] = axis;
     }
     if (selected) themed.shapes = [...(layout.shapes ?? []), ...outline(selected)];
     return themed;

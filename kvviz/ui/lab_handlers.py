@@ -70,8 +70,15 @@ class LabHandlers:
         self._context.lab_runs.stop(str(request.session_hash))
         return gr.Button(interactive=False)
 
-    def download(self, request: gr.Request, run_id: str, kind: str) -> Any:
-        """The result as a file that the browser keeps."""
+    def csv(self, request: gr.Request, run_id: str) -> Any:
+        """The tables as a file that the browser keeps."""
+        return self._file(request, run_id, "csv")
+
+    def json(self, request: gr.Request, run_id: str) -> Any:
+        """Everything that was found, as a file that the browser keeps."""
+        return self._file(request, run_id, "json")
+
+    def _file(self, request: gr.Request, run_id: str, kind: str) -> Any:
         run = self._context.lab_runs.get(run_id, str(request.session_hash))
         if run is None or run.result is None:
             return SKIP

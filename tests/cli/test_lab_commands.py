@@ -38,10 +38,10 @@ def test_a_result_as_json_and_csv(capsys, tmp_path: Path):
     assert found["experiment"] == "eviction"
     assert found["settings"]["length"] == 300
     assert found["settings"]["sinks"] == ["0", "4"]
-    rows = found["tables"]["main"]
+    rows = found["tables"]["configurations"]
     assert len(rows) == 3
     assert len(found["arrays"]["nll"]) == 3
-    with (tmp_path / "new" / "folder" / "eviction-main.csv").open() as file:
+    with (tmp_path / "new" / "folder" / "eviction-configurations.csv").open() as file:
         written = list(csv.DictReader(file))
     assert [float(row["ppl"]) for row in written] == [row["ppl"] for row in rows]
     assert found["model"]["name"] == "tiny-random-llama"
@@ -50,7 +50,7 @@ def test_a_result_as_json_and_csv(capsys, tmp_path: Path):
 def test_a_result_for_people(capsys):
     assert main(["lab", "eviction", *SMALL, *TINY]) == 0
     captured = capsys.readouterr()
-    assert "All numbers" in captured.out
+    assert "By configuration" in captured.out
     assert "tokens read" in captured.err
 
 

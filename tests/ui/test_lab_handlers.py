@@ -113,7 +113,7 @@ class Client:
             pass
 
     def file(self, kind: str) -> tuple[str, bytes]:
-        offered = json.loads(self.handlers.download(self.request, self.shown, kind))
+        offered = json.loads(getattr(self.handlers, kind)(self.request, self.shown))
         return offered["name"], base64.b64decode(offered["base64"])
 
 
@@ -153,7 +153,7 @@ def test_several_tables_come_zipped(found):
     offered = lab_views.download(both, "csv")
     assert offered["name"] == f"kvviz-{NAME}-csv.zip"
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(offered["base64"]))) as archive:
-        assert archive.namelist() == [f"{NAME}-main.csv", f"{NAME}-more.csv"]
+        assert archive.namelist() == [f"{NAME}-configurations.csv", f"{NAME}-more.csv"]
         assert archive.read(f"{NAME}-more.csv") == b"sinks\n4\n"
 
 
@@ -219,9 +219,9 @@ def test_results_belong_to_their_session(make_context, monkeypatch, found):
     one, two = Client(context, "one"), Client(context, "two")
     one.go()
     two.shown = one.shown
-    assert two.handlers.download(two.request, one.shown, "json") == gr.skip()
+    assert two.handlers.json(two.request, one.shown) == gr.skip()
     context.lab_runs.forget("one")
-    assert one.handlers.download(one.request, one.shown, "json") == gr.skip()
+    assert one.handlers.json(one.request, one.shown) == gr.skip()
 
 
 def test_one_experiment_at_a_time_for_each_person():

@@ -5,7 +5,6 @@ Lays components out and wires them to handlers; knows experiments only by what t
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -86,12 +85,8 @@ class _Panel:
             trigger_mode="multiple",
         )
         stop.click(handlers.stop, None, stop, **AT_ONCE)
-        for kind, button in files.items():
-            button.click(partial(_download, handlers, kind), shown, offer, **AT_ONCE)
-
-
-def _download(handlers: LabHandlers, kind: str, run_id: str, request: gr.Request) -> Any:
-    return handlers.download(request, run_id, kind)
+        files["csv"].click(handlers.csv, shown, offer, **AT_ONCE)
+        files["json"].click(handlers.json, shown, offer, **AT_ONCE)
 
 
 def _control(experiment: str, control: Control) -> Any:
