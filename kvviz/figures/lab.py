@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvviz.experiment import LabResult
-from kvviz.figures import lab_eviction, lab_positions, lab_sink
+from kvviz.figures import lab_eviction, lab_positions, lab_recall, lab_sink
 from kvviz.figures.lab_panel import LabPanel
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
@@ -22,6 +22,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "sink": lab_sink.panels,
         "eviction": lab_eviction.panels,
         "positions": lab_positions.panels,
+        "recall": lab_recall.panels,
     }
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.lab import eviction, positions, sink
+from kvviz.lab import eviction, positions, recall, sink
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
@@ -20,6 +20,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sink.EXPERIMENT,
     eviction.EXPERIMENT,
     positions.EXPERIMENT,
+    recall.EXPERIMENT,
 )
 
 
