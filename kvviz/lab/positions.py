@@ -222,7 +222,7 @@ def _finding(arrays: dict[str, NDArray[Any]], settings: dict[str, Any], context:
             low=format_bytes(int(filled.min())), high=format_bytes(int(filled.max())),
         )
     )  # fmt: skip
-    return " ".join([text("lab.positions.finding.begin", context=context), *told])
+    return " ".join([text("lab.positions.finding.begin", context=f"{context:,}"), *told])
 
 
 def _two(value: Cell) -> str:

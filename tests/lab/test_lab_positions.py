@@ -139,3 +139,17 @@ def test_refusals_and_stopping(tiny):
     with pytest.raises(KvvizError) as stopped:
         next(steps)
     assert stopped.value.code == "lab_stopped"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_the_mistake_spoils_the_window_at_once(default_model):
+    given = {"modes": ALL, "length": 1024, "sample": 64}
+    *_, result = perform(default_model, "positions", given)
+    print(result.tables["modes"].to_csv(), result.elapsed_ms)  # noqa: T201
+    original, in_cache, wrong = (float(x) for x in result.tables["modes"].column("ppl_inside"))
+    assert wrong > 2 * original
+    assert in_cache == pytest.approx(original, rel=0.1)  # not far beyond the context both are right
+    held = result.arrays["held_bytes"]
+    assert set(held.flatten().tolist()) == {128 * 30 * 2 * 3 * 64 * 4}
+    assert result.marks["context"] == 8192

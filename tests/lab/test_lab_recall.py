@@ -107,3 +107,21 @@ def test_refusals_and_stopping(model):
     with pytest.raises(KvvizError) as stopped:
         next(steps)
     assert stopped.value.code == "lab_stopped"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_streaming_keeps_fluency_and_not_the_fact(default_model):
+    given = {"caches": ["full", "sinks", "quantized"], "depths": ["50"]}
+    *_, result = perform(default_model, "recall", given)
+    answers, fluency = result.tables["answers"], result.tables["fluency"]
+    print(answers.to_csv(), fluency.to_csv(), result.elapsed_ms)  # noqa: T201
+    full, sinks, quantized = (float(x) for x in answers.column("probability"))
+    assert min(full, quantized) > 0.5
+    assert sinks < 0.01
+    assert answers.column("right") == ["yes", "no", "yes"]
+    mass = result.arrays["fact_mass"][:, 0]
+    assert mass[1] == 0
+    assert min(mass[0], mass[2]) > 1e-3
+    ppl = [float(x) for x in fluency.column("ppl_document")]
+    assert ppl[1] < 1.25 * ppl[0]  # it reads almost as well
