@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvviz.experiment import LabResult
-from kvviz.figures import lab_eviction, lab_positions, lab_recall, lab_sink
+from kvviz.figures import lab_eviction, lab_meaning, lab_middle, lab_positions, lab_recall, lab_sink
 from kvviz.figures.lab_panel import LabPanel
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
@@ -20,9 +20,11 @@ MOST_PANELS = 3
 PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
     {
         "sink": lab_sink.panels,
+        "meaning": lab_meaning.panels,
         "eviction": lab_eviction.panels,
         "positions": lab_positions.panels,
         "recall": lab_recall.panels,
+        "middle": lab_middle.panels,
     }
 )
 

@@ -12,15 +12,17 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.lab import eviction, positions, recall, sink
+from kvviz.lab import eviction, meaning, middle, positions, recall, sink
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
 EXPERIMENTS: tuple[Experiment, ...] = (
     sink.EXPERIMENT,
+    meaning.EXPERIMENT,
     eviction.EXPERIMENT,
     positions.EXPERIMENT,
     recall.EXPERIMENT,
+    middle.EXPERIMENT,
 )
 
 

@@ -15,6 +15,8 @@ from kvviz.cache.plan import StepPlan
 
 #: a head has its sink on a position that gets more than this share on average (Gu et al., arXiv:2410.10781)
 EPSILON = 0.3
+#: heads may exceed epsilon by chance; a sink's mean weight is more than so many times that of an even spread
+TWICE = 2
 
 
 class PositionMass:

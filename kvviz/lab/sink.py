@@ -25,14 +25,12 @@ from kvviz.config import CacheConfig
 from kvviz.engine.run import check_length
 from kvviz.experiment import Cell, Control, ExperimentInfo, LabResult, Table, table
 from kvviz.lab.bench import Bench, Experiment, Experimenting, Tokens
-from kvviz.lab.mass import EPSILON, PositionMass, even_weight, norms, sink_rate
+from kvviz.lab.mass import EPSILON, TWICE, PositionMass, even_weight, norms, sink_rate
 from kvviz.units import format_share
 
 KINDS = ("natural", "random", "repeated")
 POSITIONS = 4
 MOST_ACTIVATIONS = 3  # a layer
-#: heads may exceed epsilon by chance; a sink has a mean weight that an even spread is far from
-TWICE = 2
 _SEED = 0
 
 
