@@ -26,6 +26,7 @@ def main() -> None:
     context = AppContext(
         compare=engine.compare,
         lab=lab,
+        recompute=engine,
         loader=Loader(engine.ModelStore()),
         models=models,
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),

@@ -49,6 +49,11 @@ def file_offer(elem_id: str) -> gr.HTML:
     return _live("file", {"name": ""}, elem_id)
 
 
+def live_view(factory: str, value: dict[str, Any], elem_id: str) -> gr.HTML:
+    """Any view that a script defines under ``factory``."""
+    return _live(factory, value, elem_id)
+
+
 def token_strip(value: dict[str, Any], elem_id: str) -> gr.HTML:
     """One canvas cell a token."""
     return _live("strip", value, elem_id)

@@ -14,6 +14,8 @@ from kvviz.config import CacheConfig, RunConfig
 from kvviz.events import Event
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
 from kvviz.ui.lab_runs import LabRunStore
+from kvviz.record import RunRecord
+from kvviz.ui.desk import AtlasChoice, DeskStore
 from kvviz.ui.loading import Loader
 from kvviz.ui.runs import RunStore
 
@@ -34,6 +36,18 @@ class Lab(Protocol):
     def perform(
         self, model: Any, name: str, given: Mapping[str, Any], *, stop: threading.Event | None = None
     ) -> Iterator[LabProgress | LabResult]: ...
+class Recompute(Protocol):
+    """The engine's two ways to compute again what a record does not hold; None when stopped."""
+
+    def exact_tile(
+        self, model: Any, record: RunRecord, *, layer: int, rows: tuple[int, int], columns: tuple[int, int],
+        stop: threading.Event | None = None, progress: Callable[[float], None] | None = None,
+    ) -> Any: ...  # fmt: skip
+
+    def logit_map(
+        self, model: Any, record: RunRecord, *, layer: int,
+        stop: threading.Event | None = None, progress: Callable[[float], None] | None = None,
+    ) -> Any: ...  # fmt: skip
 
 
 class PromptChoice(Protocol):
@@ -67,12 +81,21 @@ class Presets:
     cache: Callable[[str], CacheConfig]
 
 
+#: The first map of a page: on the default model a plain sink, which the lowest layers lack.
+OPENING_HEAD = (14, 1)
+
+
+def _desks() -> DeskStore:
+    return DeskStore(AtlasChoice(layer=OPENING_HEAD[0], head=OPENING_HEAD[1]))
+
+
 @dataclass(frozen=True)
 class AppContext:
     """Everything that one page application uses and owns."""
 
     compare: Compare
     lab: Lab
+    recompute: Recompute
     loader: Loader
     models: Sequence[ModelChoice]
     presets: Presets
@@ -81,3 +104,4 @@ class AppContext:
     opening: tuple[str, str] = ("full", "full-stack")
     runs: RunStore = field(default_factory=RunStore)
     lab_runs: LabRunStore = field(default_factory=LabRunStore)
+    desks: DeskStore = field(default_factory=_desks)

@@ -24,6 +24,11 @@ INTERVALS: Mapping[str, float] = MappingProxyType(
         "tier_steps": 2.0,
         "quant_error": 2.0,
         "attention": 1.5,
+        "atlas_thumbs": 3.0,
+        "atlas_map": 1.0,
+        "atlas_table": 2.0,
+        "atlas_strip_a": 0.5,
+        "atlas_strip_b": 0.5,
     }
 )
 #: A view that grows is sent less often, so that none fills the line.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -15,16 +14,14 @@ import gradio as gr
 from kvviz.catalogue import text
 from kvviz.errors import KvvizError
 from kvviz.ui import form, worker
+from kvviz.ui.atlas import SKIP, atlas_builders, run_builders, session_of
 from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.frames import TICK, FrameClock
 from kvviz.ui.rail import read_inputs
 from kvviz.ui.runs import LiveRun, ViewChoice
 from kvviz.ui.status import load_notice
-from kvviz.ui.views import BUILDERS, affected, notice, panel, run_notice
-
-#: Nothing to change in one output.
-SKIP = gr.skip()
+from kvviz.ui.views import BUILDERS, affected, notice, run_notice
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,8 @@ def read_choice(values: tuple[Any, ...]) -> ViewChoice:
 
 
 class RunHandlers:
-    """Bound to one application's context. ``views`` are the names of the live views in output order."""
+    """Bound to one application's context. ``views`` are the names of the live views in output order;
+    ``notice`` and ``stop`` among them stand for a second notice line and a second Stop button."""
 
     def __init__(self, context: AppContext, views: tuple[str, ...]) -> None:
         self._context, self._views = context, views
@@ -85,14 +83,14 @@ class RunHandlers:
         except KvvizError as error:
             return ["", SKIP, encode(notice(str(error), "error"))]
         choice = replace(read_choice(values[:N_CONTROLS]), step=None)
-        run = LiveRun(_session(request), model, configs, choice)
+        run = LiveRun(session_of(request), model, configs, choice)
         self._context.runs.add(run)
         waiting = notice(text("ui.phase.waiting"), "busy")
         return [run.id, gr.Button(interactive=True), encode(waiting)]
 
     def stream(self, request: gr.Request, pending: str) -> Iterator[list[Any]]:
         """Carry the run and show it until it ends, is stopped, or another one takes its place."""
-        run = self._context.runs.get(pending, _session(request))
+        run = self._context.runs.get(pending, session_of(request))
         if run is None or not run.claim():
             yield [SKIP for _ in range(N_STREAM_CONTROLS + len(self._views))]
             return
@@ -110,32 +108,38 @@ class RunHandlers:
 
     def stop(self, request: gr.Request) -> Any:
         """Throw the switch of this session's run; the run ends itself within two tokens."""
-        self._context.runs.stop(_session(request))
+        self._context.runs.stop(session_of(request))
         return gr.Button(interactive=False)
 
     def _frame(self, run: LiveRun, clock: FrameClock, *, final: bool = False) -> list[Any]:
         loading = load_notice(self._context.loader.state(run.model))
         line = clock.fresh("notice", run_notice(run, loading, final=final)) or SKIP
         stop = gr.Button(interactive=False) if final else SKIP
+        twins = {"notice": line, "stop": stop}
         if not run.has_started:
-            return [SKIP, stop, line, SKIP, SKIP, *self._fill({})]
+            return [SKIP, stop, line, SKIP, SKIP, *self._fill(twins)]
         begun = clock.fresh("run", {"id": run.id})
         if begun:
-            self._context.runs.settle(run)
+            self._take_over(run)
         slider = _steps(run, final=final) if begun or final else SKIP
-        views = dict(clock.select(self._builders(run), final=final))
+        views = dict(clock.select(self._builders(run), final=final)) | twins
         return [run.id if begun else SKIP, stop, line, True if begun else SKIP, slider, *self._fill(views)]
 
-    def _builders(self, run: LiveRun) -> dict[str, Callable[[], Any]]:
-        records = run.snapshot()
-        builders: dict[str, Callable[[], Any]] = {
-            name: partial(build, records, run.choice) for name, build in BUILDERS.items()
-        }
-        for index, low in enumerate("ab"):
-            builders[f"panel_{low}"] = partial(panel, records, index)
-        return builders
+    def _take_over(self, run: LiveRun) -> None:
+        """The run has begun: it is the one that is looked at, at its latest step."""
+        self._context.runs.settle(run)
+        choice = replace(self._context.desks.get(run.session).choice, step=None)
+        self._context.desks.change(run.session, choice=choice, tile=None, tiled=None, logits={}, fulfilled=None)
 
-    def _fill(self, views: dict[str, str]) -> list[Any]:
+    def _builders(self, run: LiveRun) -> dict[str, Callable[[], Any]]:
+        """Only what the visible tab needs."""
+        desk = self._context.desks.get(run.session)
+        records = run.snapshot()
+        if desk.visible == "attention":
+            return atlas_builders(records, desk, run.id)
+        return run_builders(records, run) if desk.visible == "run" else {}
+
+    def _fill(self, views: dict[str, Any]) -> list[Any]:
         return [views.get(name, SKIP) for name in self._views]
 
     # -- looking -------------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ class RunHandlers:
         return [layer, head, *self._redraw(run_id, request, choice)]
 
     def _redraw(self, run_id: str, request: gr.Request, choice: ViewChoice) -> list[Any]:
-        run = self._context.runs.get(run_id, _session(request))
+        run = self._context.runs.get(run_id, session_of(request))
         if run is None:
             return [SKIP for _ in BUILDERS]
         names = affected(run.choice, choice)
@@ -172,7 +176,3 @@ def _steps(run: LiveRun, *, final: bool) -> gr.Slider:
     last = max(1, (came if final else run.configs[0].max_new_tokens) - 1)
     step = last if run.choice.step is None else min(last, run.choice.step)
     return gr.Slider(maximum=last, value=step)
-
-
-def _session(request: gr.Request) -> str:
-    return str(request.session_hash)

@@ -10,9 +10,10 @@ import gradio as gr
 from kvviz.catalogue import text
 from kvviz.ui.components import notice_line, words
 from kvviz.ui.context import AppContext
+from kvviz.ui.parts import Page
 from kvviz.ui.rail import AT_ONCE
 from kvviz.ui.status import Header, load_notice
-from kvviz.ui.tabs import TABS
+from kvviz.ui.tabs import TABS, attention, run
 
 QUEUE_LENGTH = 64
 
@@ -22,14 +23,18 @@ def build_app(context: AppContext) -> gr.Blocks:
     demo: gr.Blocks
     with gr.Blocks(title=text("ui.title"), fill_width=True, analytics_enabled=False) as demo:
         header = _header(context)
+        page = Page(header)
         with gr.Tabs(elem_classes="kv-tabs"):
             for tab in TABS:
-                with gr.Tab(text(f"ui.tab.{tab.KEY}"), id=tab.KEY):
-                    tab.build(context, header)
+                with gr.Tab(text(f"ui.tab.{tab.KEY}"), id=tab.KEY) as page.tabs[tab.KEY]:
+                    tab.build(context, page)
+        run.wire(context, page)
+        attention.wire(context, page)
 
         def leave(request: gr.Request) -> None:
             context.runs.forget(str(request.session_hash))
             context.lab_runs.forget(str(request.session_hash))
+            context.desks.forget(str(request.session_hash))
 
         demo.unload(leave)
         demo.load(None, None, None, js="() => kvviz.start()", **AT_ONCE)

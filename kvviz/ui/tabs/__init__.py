@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kvviz.ui.tabs import lab, run
+from kvviz.ui.tabs import attention, lab, run
 
-TABS = (run, lab)
+TABS = (run, attention, lab)

@@ -16,22 +16,22 @@ from kvviz.ui import lab_views
 from kvviz.ui.components import data_tables, file_offer, live_plot, notice_line, words
 from kvviz.ui.context import AppContext
 from kvviz.ui.lab_handlers import LabHandlers
+from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, Page
 from kvviz.ui.rail import AT_ONCE
 from kvviz.ui.status import Header
-from kvviz.ui.tabs.run import MODEL_QUEUE, RUNS_AT_ONCE
 from kvviz.ui.views import notice
 
 KEY = "lab"
 
 
-def build(context: AppContext, header: Header) -> None:
+def build(context: AppContext, page: Page) -> None:
     """Lay the tab out and wire it."""
     words(f'<p class="kv-intro">{text("ui.lab.intro")}</p>')
     with gr.Tabs(elem_classes="kv-experiments"):
         for number, info in enumerate(context.lab.experiments(), 1):
             title = text("ui.lab.numbered", n=number, title=text(f"lab.{info.name}.title"))
             with gr.Tab(title, id=info.name), gr.Column(elem_classes="kv-experiment"):
-                _Panel(context, header, info)
+                _Panel(context, page.header, info)
 
 
 class _Panel:

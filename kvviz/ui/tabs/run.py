@@ -11,35 +11,39 @@ import gradio as gr
 
 from kvviz.catalogue import text
 from kvviz.ui.components import live_plot, notice_line, text_panel, token_strip, words
-from kvviz.ui.context import AppContext
+from kvviz.ui.context import OPENING_HEAD, AppContext
 from kvviz.ui.handlers import RunHandlers, ViewControls
+from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, AtlasParts, Page, RunParts
 from kvviz.ui.rail import AT_ONCE, Rail, build_rail
 from kvviz.ui.runs import ViewChoice
-from kvviz.ui.status import Header, watch_model
+from kvviz.ui.status import watch_model
 from kvviz.ui.views import BUILDERS, LETTERS, empty_records, notice, panel
 
 KEY = "run"
-#: Model runs share this queue, so that nothing else waits behind them.
-MODEL_QUEUE = "model"
-RUNS_AT_ONCE = 2
-#: What the first attention map shows: on the default model a plain sink, which the lowest layers lack.
-OPENING_HEAD = {"layer": 14, "head": 1}
 
 
-def build(context: AppContext, header: Header) -> None:
-    """Lay the tab out and wire it."""
+def build(context: AppContext, page: Page) -> None:
+    """Lay the tab out; :func:`wire` follows when all tabs are there."""
     with gr.Row(elem_classes="kv-main"):
         with gr.Column(scale=0, min_width=320, elem_classes="kv-rail"):
-            rail = build_rail(context, header.model)
+            rail = build_rail(context, page.header.model)
         with gr.Column(scale=1, min_width=0, elem_classes="kv-stage"):
             views = _texts(context)
             host_note = notice_line(notice(), "host-note")
             controls = _charts(context, views)
-    run_id = gr.State("")
-    handlers = RunHandlers(context, tuple(views))
-    _wire_run(handlers, rail, run_id, views, controls)
-    _wire_views(handlers, run_id, views, controls)
-    watch_model(context, header, host_note, rail)
+    page.run = RunParts(rail, views, controls, gr.State(""))
+    watch_model(context, page.header, host_note, rail)
+
+
+def wire(context: AppContext, page: Page) -> None:
+    """A run fills the views of whichever tab is visible."""
+    assert page.run is not None
+    assert page.atlas is not None
+    run, atlas = page.run, page.atlas
+    filled = run.views | atlas.views | {"notice": atlas.notice, "stop": atlas.stop}
+    handlers = RunHandlers(context, tuple(filled))
+    _wire_run(handlers, run, atlas, list(filled.values()))
+    _wire_views(handlers, run.run_id, run.views, run.controls)
 
 
 def _opening(context: AppContext) -> list[Any]:
@@ -96,7 +100,7 @@ def _charts(context: AppContext, views: dict[str, gr.HTML]) -> ViewControls:
                 with gr.Row(elem_classes="kv-tools"):
                     layer, head = (
                         gr.Number(number, label=text(f"ui.view.{name}"), elem_id=name, min_width=70)
-                        for name, number in OPENING_HEAD.items()
+                        for name, number in zip(("layer", "head"), OPENING_HEAD, strict=True)
                     )
                     scale = _radio("scale", ("log", "linear"))
                 _plot(context, views, "attention")
@@ -130,28 +134,37 @@ def _radio(name: str, values: tuple[str, ...]) -> gr.Radio:
     )
 
 
-def _wire_run(
-    handlers: RunHandlers, rail: Rail, run_id: gr.State, views: dict[str, gr.HTML], controls: ViewControls
-) -> None:
+def _wire_run(handlers: RunHandlers, run: RunParts, atlas: AtlasParts, filled: list[Any]) -> None:
     pending = gr.State("")
-    begun = rail.run.click(
-        handlers.prepare,
+    rail, controls = run.rail, run.controls
+
+    def prepare(request: gr.Request, *values: Any) -> list[Any]:
+        laid, stop, line = handlers.prepare(request, *values)
+        return [laid, stop, line, stop, line]
+
+    begun = gr.on(
+        [rail.run.click, atlas.run.click],
+        prepare,
         [*controls.inputs, *rail.inputs],
-        [pending, rail.stop, rail.notice],
+        [pending, rail.stop, rail.notice, atlas.stop, atlas.notice],
         trigger_mode="multiple",
         **AT_ONCE,
     )
     begun.then(
         handlers.stream,
         pending,
-        [run_id, rail.stop, rail.notice, controls.latest, controls.step, *views.values()],
+        [run.run_id, rail.stop, rail.notice, controls.latest, controls.step, *filled],
         show_progress="hidden",
         api_visibility="private",
         concurrency_id=MODEL_QUEUE,
         concurrency_limit=RUNS_AT_ONCE,
         trigger_mode="multiple",
     )
-    rail.stop.click(handlers.stop, None, rail.stop, **AT_ONCE)
+
+    def stop(request: gr.Request) -> list[Any]:
+        return [handlers.stop(request)] * 2
+
+    gr.on([rail.stop.click, atlas.stop.click], stop, None, [rail.stop, atlas.stop], **AT_ONCE)
 
 
 def _wire_views(

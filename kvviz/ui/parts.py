@@ -1,0 +1,49 @@
+"""What the tabs of one page hand to one another while it is built: components, no behaviour.
+
+Knows component types; does not know what a tab does with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import gradio as gr
+
+from kvviz.ui.handlers import ViewControls
+from kvviz.ui.rail import Rail
+from kvviz.ui.status import Header
+
+#: Whatever uses the model shares this queue, so that nothing else waits behind it.
+MODEL_QUEUE = "model"
+RUNS_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """The Run tab: its rail, its live views by name, the controls that choose what they show."""
+
+    rail: Rail
+    views: dict[str, gr.HTML]
+    controls: ViewControls
+    run_id: gr.State
+
+
+@dataclass(frozen=True)
+class AtlasParts:
+    """The Attention tab: buttons and notice that do what the rail's do, and its live views by name."""
+
+    run: gr.Button
+    stop: gr.Button
+    notice: gr.HTML
+    recompute_notice: gr.HTML
+    views: dict[str, gr.HTML]
+
+
+@dataclass
+class Page:
+    """Filled by the tabs in their order."""
+
+    header: Header
+    tabs: dict[str, gr.Tab] = field(default_factory=dict)
+    run: RunParts | None = None
+    atlas: AtlasParts | None = None
