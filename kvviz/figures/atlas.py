@@ -139,7 +139,9 @@ def side_frame(record: RunRecord) -> dict[str, Any]:
     cells = cell_count(record)
     edges = [int(edge) for edge in record.grid.edges[: cells + 1]]
     labels = [
-        short(record.labels[edge].display.replace("\n", "⏎"), LABEL_LENGTH) if edge < len(record.labels) else ""
+        short(record.labels[edge].display.replace("\n", "⏎"), LABEL_LENGTH)
+        if edge < len(record.labels)
+        else ""
         for edge in edges[:-1]
     ]
     cache = record.config.get("cache") or {}

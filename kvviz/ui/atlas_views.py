@@ -165,7 +165,12 @@ def tier_styles() -> list[dict[str, Any]]:
     """How each tier looks, in the order of ``TIER_ORDER``."""
     styles = palette().tiers
     return [
-        {"name": tier_name(tier), "color": styles[tier].color, "glyph": styles[tier].glyph, "filled": styles[tier].filled}
+        {
+            "name": tier_name(tier),
+            "color": styles[tier].color,
+            "glyph": styles[tier].glyph,
+            "filled": styles[tier].filled,
+        }
         for tier in TIER_ORDER
     ]
 
@@ -222,7 +227,7 @@ def replay(records: Records, desk: Desk, run_id: str) -> dict[str, Any]:
 def _chosen(record: RunRecord, step: int) -> str:
     """The token that was chosen at a step, as shown."""
     place = len(record.prompt_ids) + step
-    return record.labels[place].display if 0 <= step and place < len(record.labels) else ""
+    return record.labels[place].display if step >= 0 and place < len(record.labels) else ""
 
 
 def atlas_strip(records: Records, desk: Desk, index: int) -> dict[str, Any]:

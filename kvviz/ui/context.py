@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from kvviz.config import CacheConfig, RunConfig
 from kvviz.events import Event
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.ui.lab_runs import LabRunStore
 from kvviz.record import RunRecord
 from kvviz.ui.desk import AtlasChoice, DeskStore
+from kvviz.ui.lab_runs import LabRunStore
 from kvviz.ui.loading import Loader
 from kvviz.ui.runs import RunStore
 
@@ -36,6 +36,8 @@ class Lab(Protocol):
     def perform(
         self, model: Any, name: str, given: Mapping[str, Any], *, stop: threading.Event | None = None
     ) -> Iterator[LabProgress | LabResult]: ...
+
+
 class Recompute(Protocol):
     """The engine's two ways to compute again what a record does not hold; None when stopped."""
 

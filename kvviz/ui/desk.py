@@ -74,7 +74,11 @@ class Desk:
     def tile_of(self, run_id: str, layer: int) -> Any:
         """The exact tile, while its run and layer are the ones shown."""
         done = self.tiled
-        if done is None or (done.run_id, done.layer) != (run_id, layer) or done.sides[0] not in self.choice.sides:
+        if (
+            done is None
+            or (done.run_id, done.layer) != (run_id, layer)
+            or done.sides[0] not in self.choice.sides
+        ):
             return None
         return self.tile
 

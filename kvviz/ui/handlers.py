@@ -129,7 +129,9 @@ class RunHandlers:
         """The run has begun: it is the one that is looked at, at its latest step."""
         self._context.runs.settle(run)
         choice = replace(self._context.desks.get(run.session).choice, step=None)
-        self._context.desks.change(run.session, choice=choice, tile=None, tiled=None, logits={}, fulfilled=None)
+        self._context.desks.change(
+            run.session, choice=choice, tile=None, tiled=None, logits={}, fulfilled=None
+        )
 
     def _builders(self, run: LiveRun) -> dict[str, Callable[[], Any]]:
         """Only what the visible tab needs."""

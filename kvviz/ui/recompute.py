@@ -82,7 +82,10 @@ class RecomputeHandlers:
         desk.stop.set()
         wish = _wish(run, records, desk, event)
         desk = self._context.desks.change(session, wish=wish, stop=threading.Event())
-        return [encode(notice(text("atlas.recompute_waiting"), "busy")), encode(attention_map(records, desk, run.id))]
+        return [
+            encode(notice(text("atlas.recompute_waiting"), "busy")),
+            encode(attention_map(records, desk, run.id)),
+        ]
 
     def cancel(self, request: gr.Request) -> None:
         """Throw the switch of what is being recomputed."""
@@ -121,11 +124,20 @@ class RecomputeHandlers:
         elif not stopped:
             changes |= {"logits": job.result, "fulfilled": wish}
         desk = self._context.desks.change(session, **changes)
-        line = notice(job.error, "error") if job.error else notice(text("atlas.recompute_stopped") if stopped else "")
+        line = (
+            notice(job.error, "error")
+            if job.error
+            else notice(text("atlas.recompute_stopped") if stopped else "")
+        )
         return [encode(line), encode(attention_map(records, desk, wish.run_id))]
 
     def _compute(
-        self, run: LiveRun, records: list[RunRecord], wish: Wish, stop: threading.Event, tell: Callable[[float], None]
+        self,
+        run: LiveRun,
+        records: list[RunRecord],
+        wish: Wish,
+        stop: threading.Event,
+        tell: Callable[[float], None],
     ) -> Any:
         model = self._context.loader.get(run.model)
         engine = self._context.recompute

@@ -34,9 +34,7 @@ def build(context: AppContext, page: Page) -> None:
 
     with gr.Row(elem_classes=["kv-card", "kv-atlas-bar"]):
         run = gr.Button(text("ui.rail.run"), variant="primary", elem_id="atlas-run", min_width=90, scale=0)
-        stop = gr.Button(
-            text("ui.rail.stop"), elem_id="atlas-stop", interactive=False, min_width=80, scale=0
-        )
+        stop = gr.Button(text("ui.rail.stop"), elem_id="atlas-stop", interactive=False, min_width=80, scale=0)
         with gr.Column(min_width=280):
             view("atlas_replay")
     line = notice_line(notice(), "atlas-notice")
@@ -98,6 +96,4 @@ def wire(context: AppContext, page: Page) -> None:
     views["atlas_map"].stop(recompute.cancel, None, None, trigger_mode="multiple", **AT_ONCE)
     for key, tab in page.tabs.items():
         shown = {"run": page.run.views, KEY: views}.get(key, {})
-        tab.select(
-            partial(handlers.enter, key, tuple(shown)), run_id, list(shown.values()), **AT_ONCE
-        )
+        tab.select(partial(handlers.enter, key, tuple(shown)), run_id, list(shown.values()), **AT_ONCE)

@@ -14,7 +14,7 @@ from kvviz.ui.components import live_plot, notice_line, text_panel, token_strip,
 from kvviz.ui.context import OPENING_HEAD, AppContext
 from kvviz.ui.handlers import RunHandlers, ViewControls
 from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, AtlasParts, Page, RunParts
-from kvviz.ui.rail import AT_ONCE, Rail, build_rail
+from kvviz.ui.rail import AT_ONCE, build_rail
 from kvviz.ui.runs import ViewChoice
 from kvviz.ui.status import watch_model
 from kvviz.ui.views import BUILDERS, LETTERS, empty_records, notice, panel
