@@ -88,8 +88,8 @@ def _level_of_bits() -> NDArray[np.uint8]:
 def sprite(sides: Sequence[Thumbs]) -> str:
     """One PNG of all thumbnails, ``H * S`` by ``L * (S + 1)`` pixels.
 
-    A thumbnail is ``S`` by ``S + 1``: the first configuration lies below the diagonal; the second one, if there
-    is one, above it, mirrored at it, so that equal heads make a symmetric picture.
+    A thumbnail is ``S`` by ``S + 1``: the first configuration lies below the diagonal; the second one, if
+    there is one, above it, mirrored at it, so that equal heads make a symmetric picture.
     """
     first = sides[0].levels
     n_layers, n_heads, size, _ = first.shape
@@ -107,7 +107,7 @@ def percent_rows(weights: NDArray[Any], rows: int) -> NDArray[np.int64]:
 
 
 def map_side(record: RunRecord, layer: int, head: int, mode: str) -> dict[str, Any]:
-    """Weights of one head (``probability``), or their mean over the layer's heads (``mean``), for a canvas."""
+    """Weights of one head (``probability``) or their mean over the layer's heads (``mean``), for a canvas."""
     assert record.attention is not None
     rows = row_count(record)
     heads = record.attention[layer].astype(np.float32)
@@ -133,17 +133,21 @@ def pack_logits(logits: NDArray[Any]) -> dict[str, Any]:
     return {"values": pack_numbers(numbers), "unit": unit, "base": low, "low": low, "high": high}
 
 
+def labels_of(record: RunRecord, tokens: Sequence[int]) -> list[str]:
+    """What tokens are called; empty for one that is not there yet."""
+    known = len(record.labels)
+    return [
+        short(record.labels[token].display.replace("\n", "⏎"), LABEL_LENGTH) if token < known else ""
+        for token in tokens
+    ]
+
+
 def side_frame(record: RunRecord) -> dict[str, Any]:
     """What the axes of a map need: cells by position, the first token of each, sinks and prompt length."""
     assert record.grid is not None
     cells = cell_count(record)
     edges = [int(edge) for edge in record.grid.edges[: cells + 1]]
-    labels = [
-        short(record.labels[edge].display.replace("\n", "⏎"), LABEL_LENGTH)
-        if edge < len(record.labels)
-        else ""
-        for edge in edges[:-1]
-    ]
+    labels = labels_of(record, edges[:-1])
     cache = record.config.get("cache") or {}
     return {
         "cells": cells,

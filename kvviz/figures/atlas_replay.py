@@ -55,7 +55,7 @@ def _tier_bytes(record: RunRecord, step: int, tier: str) -> int:
 
 
 def tile_window(edges: NDArray[np.int64], cell: int, stop: int, size: int = 64) -> tuple[int, int]:
-    """Tokens ``[start, stop)`` of an exact tile: ``size`` around the cell, or the cell when that is larger."""
+    """Tokens ``[start, stop)`` of an exact tile: ``size`` around the cell, or the cell if that is larger."""
     first, last = int(edges[cell]), min(int(edges[cell + 1]), stop)
     spare = size - (last - first)
     if spare <= 0:

@@ -46,6 +46,5 @@ def pack_numbers(numbers: NDArray[Any]) -> str:
 def unpack_numbers(packed: str) -> NDArray[np.uint16]:
     """What :func:`pack_numbers` was given, flat."""
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed)), dtype=np.uint8)
-    low, high = planes.reshape(2, -1).astype(np.uint16)
-    flat: NDArray[np.uint16] = low | (high << 8)
-    return flat
+    low, high = planes.reshape(2, -1)
+    return low.astype(np.uint16) + np.uint16(256) * high.astype(np.uint16)

@@ -17,6 +17,7 @@ from kvviz.figures.packing import pack_numbers
 from kvviz.figures.theme import TIER_ORDER, palette, record_state, tier_name
 from kvviz.record import RunRecord
 from kvviz.ui.desk import AtlasChoice, Desk
+from kvviz.ui.runs import ViewChoice
 from kvviz.ui.views import LETTERS, strip
 
 Records = Sequence[RunRecord]
@@ -129,7 +130,7 @@ def _side(record: RunRecord, desk: Desk, run_id: str, side: int) -> dict[str, An
     if choice.mode != "logits":
         return atlas.map_side(record, choice.layer, choice.head, choice.mode)
     logits = desk.logits_of(run_id, choice.layer, side)
-    return None if logits is None else atlas.logit_side(record, logits[choice.head])
+    return None if logits is None else atlas.logit_side(record, logits.values[choice.head])
 
 
 def _tile(records: Records, desk: Desk, run_id: str) -> dict[str, Any] | None:
@@ -139,7 +140,7 @@ def _tile(records: Records, desk: Desk, run_id: str) -> dict[str, Any] | None:
     if tile is None or desk.tiled is None:
         return None
     side = desk.tiled.sides[0]
-    labels = records[side].labels
+    record = records[side]
     n_rows, n_columns = tile.probability.shape[1:]
     value = {
         "letter": LETTERS[side],
@@ -147,18 +148,14 @@ def _tile(records: Records, desk: Desk, run_id: str) -> dict[str, Any] | None:
         "first_column": tile.first_column,
         "rows": n_rows,
         "columns": n_columns,
-        "row_labels": _labels(labels, tile.first_row, n_rows),
-        "column_labels": _labels(labels, tile.first_column, n_columns),
+        "row_labels": atlas.labels_of(record, range(tile.first_row, tile.first_row + n_rows)),
+        "column_labels": atlas.labels_of(record, range(tile.first_column, tile.first_column + n_columns)),
     }
     if choice.mode == "logits":
         return value | atlas.pack_logits(np.asarray(tile.logits[choice.head], dtype=np.float64))
     weights = tile.probability.mean(0) if choice.mode == "mean" else tile.probability[choice.head]
     numbers = np.round(np.nan_to_num(weights).astype(np.float64) / atlas.WEIGHT_UNIT).astype(np.int64)
     return value | {"values": pack_numbers(numbers), "unit": 100 * atlas.WEIGHT_UNIT, "base": 0}
-
-
-def _labels(labels: Sequence[Any], first: int, count: int) -> list[str]:
-    return [label.display.replace("\n", "⏎")[: atlas.LABEL_LENGTH] for label in labels[first : first + count]]
 
 
 def tier_styles() -> list[dict[str, Any]]:
@@ -232,7 +229,7 @@ def _chosen(record: RunRecord, step: int) -> str:
 
 def atlas_strip(records: Records, desk: Desk, index: int) -> dict[str, Any]:
     """One configuration's token strip at the shown step."""
-    return strip(records, index, desk.choice.step)
+    return strip(records, index, ViewChoice(step=desk.choice.step))
 
 
 #: The views in the order in which the tab declares them.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kvviz.config import CacheConfig, RunConfig
-from kvviz.events import Event
+from kvviz.events import Event, ExactTile, LogitMap
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
 from kvviz.record import RunRecord
 from kvviz.ui.desk import AtlasChoice, DeskStore
@@ -38,18 +38,21 @@ class Lab(Protocol):
     ) -> Iterator[LabProgress | LabResult]: ...
 
 
+Progress = Callable[[int, int], None]
+
+
 class Recompute(Protocol):
-    """The engine's two ways to compute again what a record does not hold; None when stopped."""
+    """The engine's two ways to compute again what a record does not hold."""
 
     def exact_tile(
         self, model: Any, record: RunRecord, *, layer: int, rows: tuple[int, int], columns: tuple[int, int],
-        stop: threading.Event | None = None, progress: Callable[[float], None] | None = None,
-    ) -> Any: ...  # fmt: skip
+        stop: threading.Event | None = None, progress: Progress | None = None,
+    ) -> ExactTile: ...  # fmt: skip
 
     def logit_map(
         self, model: Any, record: RunRecord, *, layer: int,
-        stop: threading.Event | None = None, progress: Callable[[float], None] | None = None,
-    ) -> Any: ...  # fmt: skip
+        stop: threading.Event | None = None, progress: Progress | None = None,
+    ) -> LogitMap: ...  # fmt: skip
 
 
 class PromptChoice(Protocol):

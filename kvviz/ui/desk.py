@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 Shown = Literal["a", "b", "both"]
@@ -16,6 +18,10 @@ Mode = Literal["probability", "logits", "mean"]
 SHOWN: tuple[Shown, ...] = ("a", "b", "both")
 MODES: tuple[Mode, ...] = ("probability", "logits", "mean")
 MAX_DESKS = 200
+#: Changes that clear a desk of an earlier run's results.
+NOTHING_RECOMPUTED: Mapping[str, Any] = MappingProxyType(
+    {"wish": None, "fulfilled": None, "logits": MappingProxyType({}), "tiled": None, "tile": None}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,13 @@ class Desk:
     choice: AtlasChoice = field(default_factory=AtlasChoice)
     wish: Wish | None = None
     fulfilled: Wish | None = None  # what ``logits`` is about
-    logits: dict[int, Any] = field(default_factory=dict)
+    logits: Mapping[int, Any] = field(default_factory=dict)
     tiled: Wish | None = None  # what ``tile`` is about
     tile: Any = None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def logits_of(self, run_id: str, layer: int, side: int) -> Any:
-        """Recomputed logits ``(H, C, C)``, or None."""
+        """The recomputed ``LogitMap``, or None."""
         done = self.fulfilled
         if done is None or (done.run_id, done.layer) != (run_id, layer):
             return None
@@ -74,13 +80,9 @@ class Desk:
     def tile_of(self, run_id: str, layer: int) -> Any:
         """The exact tile, while its run and layer are the ones shown."""
         done = self.tiled
-        if (
-            done is None
-            or (done.run_id, done.layer) != (run_id, layer)
-            or done.sides[0] not in self.choice.sides
-        ):
+        if done is None or done.sides[0] not in self.choice.sides:
             return None
-        return self.tile
+        return self.tile if (done.run_id, done.layer) == (run_id, layer) else None
 
 
 class DeskStore:

@@ -17,6 +17,7 @@ from kvviz.ui import form, worker
 from kvviz.ui.atlas import SKIP, atlas_builders, run_builders, session_of
 from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
+from kvviz.ui.desk import NOTHING_RECOMPUTED
 from kvviz.ui.frames import TICK, FrameClock
 from kvviz.ui.rail import read_inputs
 from kvviz.ui.runs import LiveRun, ViewChoice
@@ -129,9 +130,7 @@ class RunHandlers:
         """The run has begun: it is the one that is looked at, at its latest step."""
         self._context.runs.settle(run)
         choice = replace(self._context.desks.get(run.session).choice, step=None)
-        self._context.desks.change(
-            run.session, choice=choice, tile=None, tiled=None, logits={}, fulfilled=None
-        )
+        self._context.desks.change(run.session, choice=choice, **NOTHING_RECOMPUTED)
 
     def _builders(self, run: LiveRun) -> dict[str, Callable[[], Any]]:
         """Only what the visible tab needs."""

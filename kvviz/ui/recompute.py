@@ -1,7 +1,7 @@
 """Numbers that a run did not keep, computed again on request: logits of a layer, exact tiles of a map.
 
-Knows the engine's two recomputations and the desk they are laid on; knows no layout. They wait in the queue of
-the model, and never beside a run of the same page.
+Knows the engine's two recomputations and the desk they are laid on; knows no layout. They wait in the queue
+of the model, and never run beside a run of the same page.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from kvviz.ui.views import notice
 logger = logging.getLogger(__name__)
 #: Longest side of a tile, in tokens.
 MOST_TILE_TOKENS = 256
+Tell = Callable[[float], None]
 
 
 class Job:
     """One recomputation in a thread of its own; ``result`` or ``error`` when done."""
 
-    def __init__(self, work: Callable[[Callable[[float], None]], Any]) -> None:
+    def __init__(self, work: Callable[[Tell], Any]) -> None:
         self.fraction = 0.0
         self.result: Any = None
         self.error = ""
@@ -82,10 +83,8 @@ class RecomputeHandlers:
         desk.stop.set()
         wish = _wish(run, records, desk, event)
         desk = self._context.desks.change(session, wish=wish, stop=threading.Event())
-        return [
-            encode(notice(text("atlas.recompute_waiting"), "busy")),
-            encode(attention_map(records, desk, run.id)),
-        ]
+        waiting = notice(text("atlas.recompute_waiting"), "busy")
+        return [encode(waiting), encode(attention_map(records, desk, run.id))]
 
     def cancel(self, request: gr.Request) -> None:
         """Throw the switch of what is being recomputed."""
@@ -118,42 +117,35 @@ class RecomputeHandlers:
         if desk.wish is not wish:  # another one has taken its place and will answer
             return [SKIP, SKIP]
         changes: dict[str, Any] = {"wish": None}
-        stopped = stop.is_set() or job.result is None
-        if not stopped and wish.is_tile:
+        if job.result is not None and wish.is_tile:
             changes |= {"tile": job.result, "tiled": wish}
-        elif not stopped:
+        elif job.result is not None:
             changes |= {"logits": job.result, "fulfilled": wish}
         desk = self._context.desks.change(session, **changes)
-        line = (
-            notice(job.error, "error")
-            if job.error
-            else notice(text("atlas.recompute_stopped") if stopped else "")
-        )
+        if stop.is_set() and job.result is None:
+            line = notice(text("atlas.recompute_stopped"))
+        else:
+            line = notice(job.error, "error" if job.error else "info")
         return [encode(line), encode(attention_map(records, desk, wish.run_id))]
 
     def _compute(
-        self,
-        run: LiveRun,
-        records: list[RunRecord],
-        wish: Wish,
-        stop: threading.Event,
-        tell: Callable[[float], None],
+        self, run: LiveRun, records: list[RunRecord], wish: Wish, stop: threading.Event, tell: Tell
     ) -> Any:
         model = self._context.loader.get(run.model)
         engine = self._context.recompute
         if wish.rows is not None and wish.columns is not None:
             return engine.exact_tile(
                 model, records[wish.sides[0]], layer=wish.layer, rows=wish.rows, columns=wish.columns,
-                stop=stop, progress=tell,
+                stop=stop, progress=lambda done, total: tell(done / total),
             )  # fmt: skip
-        found: dict[int, Any] = {}
-        for place, side in enumerate(wish.sides):
-            part = lambda share, place=place: tell((place + share) / len(wish.sides))  # noqa: E731
-            logits = engine.logit_map(model, records[side], layer=wish.layer, stop=stop, progress=part)
-            if logits is None or stop.is_set():
-                return None
-            found[side] = logits
-        return found
+        parts = len(wish.sides)
+        return {
+            side: engine.logit_map(
+                model, records[side], layer=wish.layer, stop=stop,
+                progress=lambda done, total, place=place: tell((place + done / total) / parts),  # type: ignore[misc]
+            )
+            for place, side in enumerate(wish.sides)
+        }  # fmt: skip
 
 
 def _wish(run: LiveRun, records: list[RunRecord], desk: Desk, event: gr.EventData) -> Wish:
@@ -163,7 +155,7 @@ def _wish(run: LiveRun, records: list[RunRecord], desk: Desk, event: gr.EventDat
     side = choice.sides[min(max(0, int(event.side)), len(choice.sides) - 1)]
     grid = records[side].grid
     assert grid is not None
-    tokens = len(records[side].prompt_ids) + len(records[side].generated_ids) - 1  # the newest has no row
+    tokens = records[side].rows
     last = int(np.searchsorted(grid.edges, tokens)) - 1
     row, column = (min(max(0, int(place)), last) for place in (event.row, event.column))
     rows = tile_window(grid.edges, row, tokens)
