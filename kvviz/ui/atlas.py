@@ -90,7 +90,7 @@ class AtlasHandlers:
         builders = atlas_builders(records, desk, run.id)
         return [encode(builders[name]()) if name in names else SKIP for name in ATLAS]
 
-    def enter(self, tab: str, views: tuple[str, ...], request: gr.Request, run_id: str) -> list[Any]:
+    def enter(self, request: gr.Request, tab: str, views: tuple[str, ...], run_id: str) -> list[Any]:
         """A tab comes to the front: from now on its views are computed, and these are they as of now."""
         session = session_of(request)
         desk = self._context.desks.change(session, visible=tab)

@@ -5,7 +5,7 @@ Lays components out and wires them to handlers; draws nothing itself. It shows t
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -96,4 +96,13 @@ def wire(context: AppContext, page: Page) -> None:
     views["atlas_map"].stop(recompute.cancel, None, None, trigger_mode="multiple", **AT_ONCE)
     for key, tab in page.tabs.items():
         shown = {"run": page.run.views, KEY: views}.get(key, {})
-        tab.select(partial(handlers.enter, key, tuple(shown)), run_id, list(shown.values()), **AT_ONCE)
+        tab.select(_entering(handlers, key, tuple(shown)), run_id, list(shown.values()), **AT_ONCE)
+
+
+def _entering(handlers: AtlasHandlers, key: str, names: tuple[str, ...]) -> Callable[..., list[Any]]:
+    """A function of its own for each tab: gradio hands the request to plain functions only."""
+
+    def enter(request: gr.Request, run_id: str) -> list[Any]:
+        return handlers.enter(request, key, names, run_id)
+
+    return enter
