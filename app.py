@@ -17,18 +17,17 @@ from kvviz.ui.page import build_app
 
 def main() -> None:
     """Serve the page at once; the model loads behind it."""
-    models = engine.known_models()
     parser = argparse.ArgumentParser(prog="app.py", description=text("ui.cli.description"))
     parser.add_argument("--host", help=text("ui.cli.host"))
     parser.add_argument("--port", type=int, help=text("ui.cli.port"))
-    parser.add_argument("--model", default=models[0].name, help=text("ui.cli.model"))
+    parser.add_argument("--model", default=engine.known_models()[0].name, help=text("ui.cli.model"))
     arguments = parser.parse_args()
     context = AppContext(
         compare=engine.compare,
         lab=lab,
         recompute=engine,
         loader=Loader(engine.ModelStore()),
-        models=models,
+        models=engine.known_models(),
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
         prompts=presets.prompt_presets(),
         default_model=arguments.model,

@@ -13,7 +13,7 @@ from kvviz.config import CacheConfig
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
 from tests.builders import FULL, STACK
-from tests.ui.fakes import FakeEngine, FakeStore
+from tests.ui.fakes import FakeEngine, FakeRecompute, FakeStore
 
 CACHES: dict[str, CacheConfig] = {"full": FULL, "full-stack": STACK}
 
@@ -22,10 +22,11 @@ CACHES: dict[str, CacheConfig] = {"full": FULL, "full-stack": STACK}
 def make_context() -> Callable[..., AppContext]:
     """An application context over stand-ins; any of them can be given."""
 
-    def make(engine: Any = None, store: Any = None) -> AppContext:
+    def make(engine: Any = None, store: Any = None, recompute: Any = None) -> AppContext:
         return AppContext(
             compare=engine or FakeEngine(),
             lab=lab,
+            recompute=recompute or FakeRecompute(),
             loader=Loader(store or FakeStore()),
             models=[SimpleNamespace(name="tiny", label="tiny")],
             presets=Presets(tuple(CACHES), lambda name: f"the {name}", CACHES.__getitem__),

@@ -9,9 +9,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from kvviz.config import RunConfig
 from kvviz.errors import KvvizError
-from kvviz.events import Event, RunFinished, RunStarted, TokenGenerated
+from kvviz.events import Event, ExactTile, LogitMap, RunFinished, RunStarted, TokenGenerated
+from kvviz.record import RunRecord
 from tests.builders import make_events, make_facts
 
 
@@ -31,6 +34,42 @@ class FakeStore:
         if self.error is not None:
             raise self.error
         return SimpleNamespace(facts=make_facts())
+
+
+class FakeRecompute:
+    """Answers with numbers that say what was asked; ``gate`` holds the answer back until it is set."""
+
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.gate = gate
+        self.asked: list[dict[str, Any]] = []
+
+    def exact_tile(
+        self, model: Any, record: RunRecord, *, layer: int, rows: tuple[int, int], columns: tuple[int, int],
+        stop: threading.Event | None = None, progress: Any = None,
+    ) -> ExactTile:  # fmt: skip
+        self.asked.append({"layer": layer, "rows": rows, "columns": columns})
+        self._wait(stop, progress)
+        shape = (4, rows[1] - rows[0], columns[1] - columns[0])
+        return ExactTile(
+            layer, rows[0], columns[0], np.full(shape, 0.25, np.float32), np.ones(shape, np.float32)
+        )
+
+    def logit_map(
+        self, model: Any, record: RunRecord, *, layer: int,
+        stop: threading.Event | None = None, progress: Any = None,
+    ) -> LogitMap:  # fmt: skip
+        self.asked.append({"layer": layer, "run": record.label})
+        self._wait(stop, progress)
+        assert record.grid is not None
+        cells = len(record.grid.edges) - 1
+        values = np.where(np.tri(cells, dtype=bool), 3.0, -np.inf)
+        return LogitMap(layer, np.broadcast_to(values, (4, cells, cells)).astype(np.float32))
+
+    def _wait(self, stop: threading.Event | None, progress: Any) -> None:
+        progress(1, 2)
+        while self.gate is not None and not self.gate.wait(0.01):
+            if stop is not None and stop.is_set():
+                raise KvvizError("replay_stopped")
 
 
 class FakeEngine:
