@@ -78,6 +78,9 @@ class CacheConfig:
             raise ConfigError("offload_needs_blocks", middle=self.middle.value)
         if len({o.layer for o in self.overrides}) != len(self.overrides):
             raise ConfigError("override_twice")
+        for value in (self.value, *(o.value for o in self.overrides)):
+            if value.prerotary:
+                raise ConfigError("prerotary_value", spec=value.spec)
 
     def side(self, layer: int, side: str) -> QuantConfig:
         """The quantizer of ``side`` ("key" or "value") in ``layer``."""
@@ -91,7 +94,8 @@ class CacheConfig:
 
         Raises:
             ConfigError: a group that does not divide, an override for a layer that is not there, or
-                ``in_cache`` positions on a model for which ``in_cache_refusal`` gives a reason.
+                ``in_cache`` positions or keys before rotary on a model whose rotary positions cannot be moved
+                for the reason that ``in_cache_refusal`` gives.
         """
         for override in self.overrides:
             if not 0 <= override.layer < n_layers:
@@ -100,6 +104,8 @@ class CacheConfig:
             for layer in range(n_layers):
                 self.side(layer, "key").check_shape("key", head_dim, self.block_size)
                 self.side(layer, "value").check_shape("value", head_dim, self.block_size)
+                if self.side(layer, "key").prerotary and in_cache_refusal:
+                    raise ConfigError("prerotary_refused", reason=in_cache_refusal)
         if self.position is Position.IN_CACHE and in_cache_refusal:
             raise ConfigError("in_cache_refused", reason=in_cache_refusal)
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 from kvviz.errors import ConfigError
 
 GROUP_SIZES = (16, 32, 64, 128)
 INTEGER_BITS = (8, 4, 3, 2)
+MAX_OUTLIER_PERCENT = 50
+MIN_HADAMARD_BLOCK = 16  # fewer channels spread a large one too little
 #: codecs whose codes are not integers -> bits of a code
 _FLOATS = {"nf4": 4, "fp8": 8}
 #: codec -> fields that its text form must have
@@ -41,7 +45,8 @@ class QuantConfig:
     """One side (K or V) of a sealed block.
 
     Text form: ``none``, ``fp8[:axis[:gN]]``, ``nf4:<axis>[:gN]`` or ``int<bits>:<axis>[:gN]:<mapping>``,
-    each but ``none`` with ``:m32`` for 32-bit metadata.
+    each but ``none`` with ``:m32`` for 32-bit metadata, then modifiers in the order in which they meet exact
+    values: ``+prerotary`` (keys only), ``+outliersP``, ``+hadamard``.
     """
 
     codec: str = "none"  # none | int | nf4 | fp8
@@ -50,12 +55,19 @@ class QuantConfig:
     group_size: int | None = None
     mapping: Mapping = Mapping.ABSMAX
     metadata_bits: int = 16
+    prerotary: bool = False
+    outlier_percent: float = 0.0  # 0: none are kept apart
+    hadamard: bool = False
 
     def __post_init__(self) -> None:
         if self.codec not in ("none", "int", "nf4", "fp8"):
             raise ConfigError("quant_spec", spec=self.codec)
         if self.codec == "none":
+            if self._modifiers:
+                raise ConfigError("quant_none_modifier", modifiers=self._modifiers)
             return
+        if not 0 <= self.outlier_percent <= MAX_OUTLIER_PERCENT:
+            raise ConfigError("quant_outliers", percent=self.outlier_percent, most=MAX_OUTLIER_PERCENT)
         if self.codec == "int" and self.bits not in INTEGER_BITS:
             raise ConfigError("quant_bits", bits=self.bits)
         if self.metadata_bits not in (16, 32):
@@ -85,7 +97,23 @@ class QuantConfig:
             fields.append(self.mapping.value)
         if self.metadata_bits != 16:
             fields.append(f"m{self.metadata_bits}")
-        return ":".join(fields)
+        return ":".join(fields) + self._modifiers
+
+    @property
+    def _modifiers(self) -> str:
+        """The canonical end of the text form."""
+        names = ["prerotary"] if self.prerotary else []
+        if self.outlier_percent:
+            percent = f"{Decimal(str(self.outlier_percent)):f}"
+            names.append("outliers" + (percent.rstrip("0").rstrip(".") if "." in percent else percent))
+        names += ["hadamard"] if self.hadamard else []
+        return "".join(f"+{name}" for name in names)
+
+    def outliers_of(self, size: int) -> int:
+        """How many of ``size`` values that share a scale are kept apart: at least 1, half to even."""
+        if not self.outlier_percent:
+            return 0
+        return max(1, round(Fraction(str(self.outlier_percent)) * size / 100))
 
     @classmethod
     def parse(cls, spec: str) -> QuantConfig:
@@ -95,35 +123,25 @@ class QuantConfig:
             ConfigError: the text is no quantizer this version knows, with the rule in the message.
         """
         spec = spec.strip().lower()
-        if spec == "none":
-            return cls()
-        if "+" in spec:
-            raise ConfigError("quant_modifier", spec=spec)
-        head, *rest = spec.split(":")
-        values: dict[str, Any] = {}
-        if head in _FLOATS:
-            values.update(codec=head, bits=_FLOATS[head])
-        elif match := re.fullmatch(r"int(\d+)", head):
-            values.update(codec="int", bits=int(match[1]))
-        else:
-            raise ConfigError("quant_spec", spec=spec)
-        for item in rest:
-            name, value = _quant_field(item, spec)
+        base, *modifiers = (part.strip() for part in spec.split("+"))
+        values = _parse_base(base, spec) if base != "none" else {}
+        for item in modifiers:
+            name, value = _modifier(item, spec)
             if name in values:
-                raise ConfigError("quant_spec", spec=spec)
+                raise ConfigError("quant_modifier_twice", spec=spec, modifier=item)
             values[name] = value
-        if not _REQUIRED[values["codec"]] <= values.keys():
-            raise ConfigError("quant_spec", spec=spec)
-        if head in _FLOATS and values.get("mapping") is Mapping.MINMAX:
-            raise ConfigError("quant_mapping", spec=spec, codec=head)
         return cls(**values)
 
     def check_shape(self, side: str, head_dim: int, block_size: int) -> None:
-        """Refuse a group that does not divide what it lies along.
+        """Refuse a group that does not divide what it lies along, and a transform without enough channels.
 
         Raises:
-            ConfigError: names the side, the group and the sizes that fit.
+            ConfigError: names the side, the group and the sizes that fit, or the transform's block.
         """
+        if self.hadamard and (block := hadamard_block(head_dim)) < MIN_HADAMARD_BLOCK:
+            raise ConfigError(
+                "quant_hadamard", side=side, head_dim=head_dim, block=block, least=MIN_HADAMARD_BLOCK
+            )
         if self.group_size is None:
             return
         length = head_dim if self.axis is Axis.TOKEN else block_size
@@ -133,6 +151,41 @@ class QuantConfig:
             raise ConfigError(
                 "quant_group", side=side, group=self.group_size, along=along, length=length, fits=fits
             )
+
+
+def _parse_base(base: str, spec: str) -> dict[str, Any]:
+    """Fields of a text form without its modifiers."""
+    head, *rest = base.split(":")
+    values: dict[str, Any] = {}
+    if head in _FLOATS:
+        values.update(codec=head, bits=_FLOATS[head])
+    elif match := re.fullmatch(r"int(\d+)", head):
+        values.update(codec="int", bits=int(match[1]))
+    else:
+        raise ConfigError("quant_spec", spec=spec)
+    for item in rest:
+        name, value = _quant_field(item, spec)
+        if name in values:
+            raise ConfigError("quant_spec", spec=spec)
+        values[name] = value
+    if not _REQUIRED[values["codec"]] <= values.keys():
+        raise ConfigError("quant_spec", spec=spec)
+    if head in _FLOATS and values.get("mapping") is Mapping.MINMAX:
+        raise ConfigError("quant_mapping", spec=spec, codec=head)
+    return values
+
+
+def _modifier(item: str, spec: str) -> tuple[str, Any]:
+    """The field and value of one modifier."""
+    if item in ("prerotary", "hadamard"):
+        return item, True
+    if item == "static":
+        raise ConfigError("quant_static", spec=spec)
+    if match := re.fullmatch(r"outliers(\d+(?:\.\d+)?)", item):
+        if not float(match[1]):
+            raise ConfigError("quant_outliers", percent=match[1], most=MAX_OUTLIER_PERCENT)
+        return "outlier_percent", float(match[1])
+    raise ConfigError("quant_modifier", spec=spec, modifier=item)
 
 
 def _quant_field(item: str, spec: str) -> tuple[str, Any]:
@@ -150,3 +203,8 @@ def _quant_field(item: str, spec: str) -> tuple[str, Any]:
 def divisors(length: int) -> list[int]:
     """The group sizes offered for ``length`` values: only those that divide it."""
     return [g for g in GROUP_SIZES if g <= length and length % g == 0]
+
+
+def hadamard_block(head_dim: int) -> int:
+    """Channels that the transform of ``+hadamard`` mixes: the largest power of two that divides."""
+    return head_dim & -head_dim

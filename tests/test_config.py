@@ -45,12 +45,18 @@ def code(build) -> str:
         ("nf4:token:g64", ("nf4", 4, Axis.TOKEN, 64, Mapping.ABSMAX, 16)),
         ("nf4:tensor:m32", ("nf4", 4, Axis.TENSOR, None, Mapping.ABSMAX, 32)),
         ("fp8", ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16)),
+        (
+            "int4:token:g64:absmax:m32+prerotary+outliers0.5+hadamard",
+            ("int", 4, Axis.TOKEN, 64, Mapping.ABSMAX, 32, True, 0.5, True),
+        ),
+        ("fp8+outliers12", ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16, False, 12.0)),
+        ("nf4:head+prerotary", ("nf4", 4, Axis.HEAD, None, Mapping.ABSMAX, 16, True)),
         ("fp8:token:g16", ("fp8", 8, Axis.TOKEN, 16, Mapping.ABSMAX, 16)),
     ],
 )
 def test_spec_strings(spec, fields):
     config = QuantConfig.parse(spec)
-    assert dataclasses.astuple(config) == fields
+    assert dataclasses.astuple(config) == (*fields, *(False, 0.0, False)[len(fields) - 6 :])
     assert config.spec == spec
     assert QuantConfig.parse(f" {spec.upper()} ") == config
 
@@ -80,11 +86,51 @@ def test_spec_round_trip(spec):
         ("int4:token:g0:absmax", "quant_group_missing"), ("int4:head:g16:absmax", "quant_group_unused"),
         ("int4:token:g16:absmax+outliers", "quant_modifier"), ("fp8:minmax", "quant_mapping"),
         ("nf4", "quant_spec"), ("nf4:token", "quant_group_missing"), ("nf4:head:minmax", "quant_mapping"),
-        ("nf3:head", "quant_spec"),
+        ("nf3:head", "quant_spec"), ("fp8+", "quant_modifier"), ("fp8+outliers1%", "quant_modifier"),
+        ("fp8+outliers-1", "quant_modifier"), ("fp8+rotate", "quant_modifier"), ("+hadamard", "quant_spec"),
+        ("fp8+hadamard+hadamard", "quant_modifier_twice"), ("fp8+static", "quant_static"),
+        ("fp8+outliers1+outliers2", "quant_modifier_twice"), ("fp8+outliers0", "quant_outliers"),
+        ("fp8+outliers50.5", "quant_outliers"), ("fp8+outliers" + "9" * 400, "quant_outliers"),
+        ("none+hadamard", "quant_none_modifier"), ("none+outliers1", "quant_none_modifier"),
+        ("none+prerotary", "quant_none_modifier"),
     ],
 )  # fmt: skip
 def test_bad_specs_are_refused(spec, expected):
     assert code(lambda: QuantConfig.parse(spec)) == expected
+
+
+def test_an_unknown_modifier_is_answered_with_those_that_exist():
+    with pytest.raises(ConfigError, match=r"\+rotate is no .*\+prerotary .*\+outliersP .*\+hadamard"):
+        QuantConfig.parse("fp8+rotate")
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("fp8+hadamard+outliers2+prerotary", "fp8+prerotary+outliers2+hadamard"),
+        (" NF4:head:m16 + Outliers01.50 ", "nf4:head+outliers1.5"),
+        ("fp8+outliers0.0001", "fp8+outliers0.0001"),
+        ("fp8+outliers10", "fp8+outliers10"),
+        ("fp8+outliers20.0+hadamard", "fp8+outliers20+hadamard"),
+        ("fp8+outliers0.00000001", "fp8+outliers0.00000001"),
+    ],
+)
+def test_modifiers_have_one_order_and_one_form(written, canonical):
+    config = QuantConfig.parse(written)
+    assert config.spec == canonical
+    assert QuantConfig.parse(canonical) == config
+
+
+@pytest.mark.parametrize(
+    ("percent", "size", "count"),
+    [
+        ("1", 64, 1), ("0.01", 4096, 1), ("2.5", 60, 2), ("2.5", 100, 2), ("3.5", 100, 4), ("0.7", 500, 4),
+        ("0.5", 300, 2), ("5", 64, 3), ("50", 64, 32), ("30", 1, 1), ("1", 12288, 123),
+    ],
+)  # fmt: skip
+def test_outliers_are_counted_half_to_even_and_at_least_one(percent, size, count):
+    assert QuantConfig.parse(f"fp8+outliers{percent}").outliers_of(size) == count
+    assert QuantConfig.parse("fp8").outliers_of(size) == 0
 
 
 def test_contradictions_are_refused():
@@ -97,6 +143,9 @@ def test_contradictions_are_refused():
     assert code(lambda: CacheConfig(offload=Offload.HOST)) == "offload_needs_blocks"
     twice = (LayerOverride(1, INT4, INT4), LayerOverride(1, INT4, INT4))
     assert code(lambda: CacheConfig(overrides=twice)) == "override_twice"
+    turned = QuantConfig.parse("fp8+prerotary")
+    assert code(lambda: CacheConfig(value=turned)) == "prerotary_value"
+    assert code(lambda: CacheConfig(overrides=(LayerOverride(1, INT4, turned),))) == "prerotary_value"
     assert code(lambda: RunConfig("x", max_new_tokens=0)) == "int_minimum"
     assert code(lambda: RunConfig("x", chunk_size=0)) == "int_minimum"
     assert code(lambda: SamplingConfig(temperature=-1)) == "range"
@@ -111,6 +160,21 @@ def test_what_a_model_cannot_do_is_refused():
     assert check(CacheConfig(middle=Middle.QUANTIZE, key=token)) == "quant_group"
     assert check(CacheConfig(middle=Middle.QUANTIZE, block_size=24, value=INT4)) == "quant_group"
     assert check(CacheConfig(overrides=(LayerOverride(2, INT4, INT4),))) == "override_layer"
+    rotated = QuantConfig.parse("fp8+hadamard")
+    for head_dim, block in ((24, 8), (40, 8), (36, 4)):
+        with pytest.raises(ConfigError, match=f"{head_dim}, which is {block}") as refusal:
+            CacheConfig(middle=Middle.QUANTIZE, value=rotated).check_model(n_layers=2, head_dim=head_dim)
+        assert refusal.value.code == "quant_hadamard"
+    for head_dim in (16, 64, 80, 96, 128):
+        CacheConfig(middle=Middle.QUANTIZE, key=rotated).check_model(n_layers=2, head_dim=head_dim)
+    turned = QuantConfig.parse("fp8+prerotary")
+    for cache in (
+        CacheConfig(middle=Middle.QUANTIZE, key=turned),
+        CacheConfig(middle=Middle.QUANTIZE, overrides=(LayerOverride(1, turned, INT4),)),
+    ):
+        assert check(cache, in_cache_refusal="a reason") == "prerotary_refused"
+        cache.check_model(n_layers=2, head_dim=80)
+    CacheConfig(key=turned).check_model(n_layers=2, head_dim=80, in_cache_refusal="nothing is quantized")
     refused = CacheConfig(middle=Middle.EVICT, position=Position.IN_CACHE)
     assert check(refused, in_cache_refusal="a reason") == "in_cache_refused"
     refused.check_model(n_layers=2, head_dim=80)

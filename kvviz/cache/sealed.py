@@ -13,29 +13,51 @@ from torch import Tensor
 
 from kvviz.attention import Tile
 from kvviz.cache.buffer import TokenBuffer
-from kvviz.quant import Parts, Quantizer
+from kvviz.cache.prerotary import KeyTurn
+from kvviz.quant import Parts, Quantizer, narrow, wide_dtype
 
 TILE_TOKENS = 1024
 
 
 class SealedSide:
-    """K or V of all sealed blocks of a layer."""
+    """K or V of all sealed blocks of a layer; with a ``turn``, what is stored is unrotated."""
 
-    def __init__(self, quantizer: Quantizer, location: torch.device, *, pinned: bool) -> None:
+    def __init__(
+        self,
+        quantizer: Quantizer,
+        location: torch.device,
+        *,
+        first: int,
+        pinned: bool,
+        turn: KeyTurn | None = None,
+    ) -> None:
         self.quantizer = quantizer
+        self.first = first
+        self.turn = turn
         self.buffers = {part: TokenBuffer(location, pinned=pinned) for part in quantizer.tokens_per_row}
 
-    def append(self, parts: Parts) -> None:
-        """Store the parts of newly sealed blocks, where this side lives."""
+    def seal(self, exact: Tensor, start: int) -> Tensor:
+        """Quantize whole blocks ``(B, H_kv, t, D)``, the next after ``start`` sealed tokens, and store them
+        where this side lives; what will be read of them comes back."""
+        own = exact if self.turn is None else self.turn.undo(exact, self.first + start)
+        parts = self.quantizer.quantize(own)
         for part, tensor in parts.items():
             self.buffers[part].append(tensor)
+        return self._restore(parts, start, exact.dtype)
 
     def read(self, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Restored ``(B, H_kv, stop - start, D)``; the edges are whole blocks."""
+        """Restored ``(B, H_kv, stop - start, D)`` of sealed tokens ``[start, stop)``; the edges are whole
+        blocks."""
         parts = {}
         for part, rows in self.quantizer.tokens_per_row.items():
             parts[part] = self.buffers[part].view(start // rows, stop // rows).to(device)
-        return self.quantizer.dequantize(parts, dtype)
+        return self._restore(parts, start, dtype)
+
+    def _restore(self, parts: Parts, start: int, dtype: torch.dtype) -> Tensor:
+        if self.turn is None:
+            return self.quantizer.dequantize(parts, dtype)
+        unrotated = self.quantizer.dequantize(parts, wide_dtype(dtype))
+        return narrow(self.turn.redo(unrotated, self.first + start), dtype)
 
     def parts(self) -> Parts:
         """Everything stored, for audits and tests; shares storage."""
@@ -53,6 +75,7 @@ class SealedBlocks:
         first: int,
         device: torch.device,
         offload: bool,
+        key_turn: KeyTurn | None = None,
     ) -> None:
         location = torch.device("cpu") if offload else device
         pinned = offload and device.type == "cuda"
@@ -61,19 +84,17 @@ class SealedBlocks:
         self.device = device
         self.block_size = key.block_size
         self.sides = {
-            "key": SealedSide(key, location, pinned=pinned),
-            "value": SealedSide(value, location, pinned=pinned),
+            "key": SealedSide(key, location, first=first, pinned=pinned, turn=key_turn),
+            "value": SealedSide(value, location, first=first, pinned=pinned),
         }
 
     def seal(self, keys: Tensor, values: Tensor) -> dict[str, Tensor]:
         """Quantize and store whole blocks ``(B, H_kv, n * block, D)``; the restored K and V come back so
         that the error can be measured against the exact values while they still exist."""
-        restored = {}
-        for name, exact in (("key", keys), ("value", values)):
-            side = self.sides[name]
-            parts = side.quantizer.quantize(exact)
-            side.append(parts)
-            restored[name] = side.quantizer.dequantize(parts, exact.dtype)
+        restored = {
+            "key": self.sides["key"].seal(keys, self.tokens),
+            "value": self.sides["value"].seal(values, self.tokens),
+        }
         self.tokens += keys.shape[2]
         return restored
 

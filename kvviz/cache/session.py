@@ -17,14 +17,14 @@ from kvviz.cache import ledger
 from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.layer import ExactPart, LayerCache
 from kvviz.cache.plan import Plan, StepPlan
+from kvviz.cache.prerotary import KeyTurn, Rotary
 from kvviz.cache.sealed import SealedBlocks
 from kvviz.config import CacheConfig, Middle, Offload, Position, Prefill
 from kvviz.errors import KvvizError
 from kvviz.events import MemorySnapshot, SealError, Span, Tier
-from kvviz.quant import make_quantizer
+from kvviz.quant import Quantizer, make_quantizer
+from kvviz.quant_config import QuantConfig
 
-#: positions ``(N,)`` int64 -> cosines and sines ``(N, R)`` at the model's own frequencies
-Rotary: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 #: called for each layer of each step: layer, what its rows read, the step's plan
 Observer: TypeAlias = Callable[[int, Attention, StepPlan], None]
 
@@ -50,6 +50,7 @@ class CacheSession:
         self.observer: Observer | None = None
         self.plan = Plan(config)
         self._rotary = rotary
+        self._key_turn = KeyTurn(rotary, dtype, device)
         self._exact_prompt = config.prefill is Prefill.EXACT
         self.reset()
 
@@ -63,13 +64,15 @@ class CacheSession:
         self.layers = [self._new_layer(index) for index in range(self.n_layers)]
 
     def _new_layer(self, index: int) -> LayerCache:
-        config, shape = self.config, {"head_dim": self.head_dim, "block_size": self.config.block_size}
+        config = self.config
+        key = config.side(index, "key")
         sealed = SealedBlocks(
-            make_quantizer(config.side(index, "key"), **shape),
-            make_quantizer(config.side(index, "value"), **shape),
+            self._quantizer(key),
+            self._quantizer(config.side(index, "value")),
             first=config.sink_size,
             device=self.device,
             offload=config.offload is Offload.HOST,
+            key_turn=self._key_turn if key.prerotary else None,
         )
         return LayerCache(
             sealed,
@@ -77,6 +80,11 @@ class CacheSession:
             n_kv_heads=self.n_kv_heads,
             head_dim=self.head_dim,
             device=self.device,
+        )
+
+    def _quantizer(self, side: QuantConfig) -> Quantizer:
+        return make_quantizer(
+            side, head_dim=self.head_dim, block_size=self.config.block_size, dtype=self.dtype
         )
 
     # -- a step ----------------------------------------------------------------------------------

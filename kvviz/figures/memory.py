@@ -35,8 +35,13 @@ from kvviz.record import RunRecord
 HEIGHT = 420
 _SCALES = ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)
 #: Drawn part -> ledger parts it sums.
-PARTS = {"codes": ("codes",), "metadata": ("scales", "minima"), "exact": ("exact",)}
-_ALPHA = {"codes": 0.9, "metadata": 0.45, "exact": 0.9}
+PARTS = {
+    "codes": ("codes",),
+    "metadata": ("scales", "minima"),
+    "outliers": ("outliers", "outlier_places"),
+    "exact": ("exact",),
+}
+_ALPHA = {"codes": 0.9, "metadata": 0.45, "outliers": 0.65, "exact": 0.9}
 _LOCATIONS = ("device", "host")
 _SEALED = (Tier.QUANTIZED, Tier.OFFLOADED)
 

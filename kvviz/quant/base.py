@@ -15,7 +15,8 @@ from torch import Tensor
 from kvviz.quant.grouping import Grouping
 from kvviz.quant_config import QuantConfig
 
-#: part name ("codes" | "scales" | "minima" | "exact") -> tensor with tokens (or groups of them) on axis 2
+#: part name ("codes", "scales", "minima", "outliers", "outlier_places", "exact") -> tensor with tokens (or
+#: groups of them) on axis 2
 Parts: TypeAlias = dict[str, Tensor]
 
 _FP16_MAX = 65504.0

@@ -46,6 +46,23 @@ class Grouping:
         """Inverse of :meth:`split`."""
         return x.flatten(4, 5).flatten(2, 3)
 
+    def flat(self, x: Tensor) -> Tensor:
+        """``(B, H, T, D)`` -> ``(B, H or 1, Tn, Dn, n)``: the ``n`` values of a scale side by side."""
+        groups = self.split(x)
+        batch, heads, n_tokens, _, n_channels, _ = groups.shape
+        if self.shared_heads:
+            return groups.permute(0, 2, 4, 1, 3, 5).reshape(batch, 1, n_tokens, n_channels, -1)
+        return groups.transpose(3, 4).reshape(batch, heads, n_tokens, n_channels, -1)
+
+    def unflat(self, x: Tensor, heads: int) -> Tensor:
+        """Inverse of :meth:`flat` for ``heads`` heads."""
+        batch, _, n_tokens, n_channels, _ = x.shape
+        if self.shared_heads:
+            groups = x.view(batch, n_tokens, n_channels, heads, self.tokens, self.channels)
+            return self.join(groups.permute(0, 3, 1, 4, 2, 5))
+        groups = x.view(batch, heads, n_tokens, n_channels, self.tokens, self.channels)
+        return self.join(groups.transpose(3, 4))
+
     @property
     def reduced_axes(self) -> tuple[int, ...]:
         """Axes of the split view over which one scale is shared."""

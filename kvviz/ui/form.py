@@ -12,7 +12,13 @@ from typing import Any
 from kvviz.catalogue import text
 from kvviz.config import CacheConfig, LayerOverride, RunConfig, SamplingConfig
 from kvviz.errors import KvvizError
-from kvviz.quant_config import INTEGER_BITS, QuantConfig, divisors
+from kvviz.quant_config import (
+    INTEGER_BITS,
+    MIN_HADAMARD_BLOCK,
+    QuantConfig,
+    divisors,
+    hadamard_block,
+)
 from kvviz.ui.context import Presets
 
 #: The order in which a configuration's fields stand on the page.
@@ -136,8 +142,8 @@ def _sampling(request: dict[str, Any]) -> SamplingConfig:
     return SamplingConfig(float(request["temperature"]), float(request["top_p"]), whole(request["seed"]))
 
 
-def quantizer_choices(head_dim: int, block_size: Any) -> list[str]:
-    """Quantizers whose groups divide what they lie along: 8, 4 and 2 bits in every group, the rest in one."""
+def quantizer_choices(head_dim: int, block_size: Any, side: str = "key") -> list[str]:
+    """Quantizers of one side that fit: 8, 4 and 2 bits in every group, and a few of the other schemes."""
     block = whole(block_size)
     blocks = divisors(block)[::-1] if isinstance(block, int) and block > 0 else []
     tokens = divisors(head_dim)[::-1]
@@ -146,4 +152,11 @@ def quantizer_choices(head_dim: int, block_size: Any) -> list[str]:
         some = slice(1) if bits == 3 else slice(None)
         specs += [f"int{bits}:token:g{g}:{how}" for g in tokens[some] for how in ("absmax", "minmax")]
         specs += [f"int{bits}:channel:g{g}:minmax" for g in blocks[some]]
-    return [*specs, *(f"nf4:token:g{g}" for g in tokens[:1]), "fp8", "fp8:head"]
+    token, channel = tokens[:1], blocks[:1]
+    specs += [*(f"nf4:token:g{g}" for g in token), "fp8", "fp8:head"]
+    specs += [f"int4:token:g{g}:minmax{end}" for g in token for end in ("+outliers1", "+hadamard")]
+    if side == "key":
+        specs += [f"int4:channel:g{g}:minmax+prerotary" for g in channel]
+    return [
+        spec for spec in specs if "+hadamard" not in spec or hadamard_block(head_dim) >= MIN_HADAMARD_BLOCK
+    ]

@@ -170,7 +170,7 @@ def _cache_fields(values: dict[str, Any], letter: str) -> list[Any]:
         made[name] = gr.Dropdown(words, value=values[name], **common(name))
 
     def quantizer(name: str) -> None:
-        specs = form.quantizer_choices(USUAL_HEAD_DIM, values["block_size"])
+        specs = form.quantizer_choices(USUAL_HEAD_DIM, values["block_size"], name)
         made[name] = gr.Dropdown(specs, value=values[name], allow_custom_value=True, **common(name))
 
     with gr.Row(elem_classes="kv-pair"):

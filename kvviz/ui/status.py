@@ -98,4 +98,4 @@ def watch_model(context: AppContext, header: Header, host: gr.HTML, rail: Rail) 
 def quantizer_lists(state: LoadState, block_sizes: Sequence[Any]) -> list[list[str]]:
     """What each quantizer field offers, first A's keys and values, then B's: only groups that divide."""
     head_dim = state.facts.head_dim if state.facts else USUAL_HEAD_DIM
-    return [form.quantizer_choices(head_dim, block) for block in block_sizes for _ in QUANTIZED]
+    return [form.quantizer_choices(head_dim, block, side) for block in block_sizes for side in QUANTIZED]

@@ -53,21 +53,30 @@ class Case:
         return [[tokens], chunks, [1] * tokens]
 
 
-def specs(block: int) -> st.SearchStrategy[str]:
-    """Spec strings that fit ``HEAD_DIM`` and ``block``."""
+def specs(block: int, *, keys: bool = False) -> st.SearchStrategy[str]:
+    """Spec strings that fit ``HEAD_DIM`` and ``block``; those of keys may stand before rotary."""
     token = st.sampled_from([g for g in (4, 8, 16) if HEAD_DIM % g == 0]).map(lambda g: f"token:g{g}")
     channel = st.sampled_from([g for g in (1, 2, 4, 8) if block % g == 0]).map(lambda g: f"channel:g{g}")
     axis = st.one_of(token, channel, st.sampled_from(["head", "tensor"]))
+    meta = st.sampled_from(["", ":m32"])
     integer = st.builds(
         lambda bits, axis, mapping, meta: f"int{bits}:{axis}:{mapping}{meta}",
         st.sampled_from([8, 4, 3, 2]),
         axis,
         st.sampled_from(["absmax", "minmax"]),
-        st.sampled_from(["", ":m32"]),
+        meta,
     )
-    normal = st.builds(lambda axis, meta: f"nf4:{axis}{meta}", axis, st.sampled_from(["", ":m32"]))
-    few = st.sampled_from(["none", "fp8", "fp8:token:g16", "fp8:head"])
-    return st.one_of(integer, integer, normal, few)
+    normal = st.builds(lambda axis, meta: f"nf4:{axis}{meta}", axis, meta)
+    few = st.sampled_from(["fp8", "fp8:token:g16", "fp8:head"])
+    plain = st.one_of(integer, integer, normal, few)
+    modified = st.builds(
+        "{}{}{}{}".format,
+        plain,
+        st.sampled_from(["", "+prerotary"] if keys else [""]),
+        st.sampled_from(["", "+outliers0.5", "+outliers7", "+outliers30"]),
+        st.sampled_from(["", "+hadamard"]),
+    )
+    return st.one_of(plain, modified, modified, st.just("none"))
 
 
 @st.composite
@@ -82,19 +91,22 @@ def cases(
     tokens = draw(st.integers(1, 32))
     block = draw(st.sampled_from([1, 2, 3, 4, 8]))
     quantizes = middle is Middle.QUANTIZE
-    spec = specs(block).map(QuantConfig.parse) if quantizes else st.just(QuantConfig())
+    key, value = (
+        specs(block, keys=keys).map(QuantConfig.parse) if quantizes else st.just(QuantConfig())
+        for keys in (True, False)
+    )
     layers = draw(st.lists(st.integers(0, 1), unique=True, max_size=2)) if overrides else []
     config = CacheConfig(
         sink_size=draw(st.integers(0, 6)),
         window_size=draw(st.integers(1, 12)),
         middle=middle,
         block_size=block,
-        key=draw(spec),
-        value=draw(spec),
+        key=draw(key),
+        value=draw(value),
         position=position or draw(st.sampled_from(Position)),
         offload=draw(st.sampled_from(Offload)) if quantizes else Offload.NONE,
         prefill=prefill,
-        overrides=tuple(LayerOverride(layer, draw(spec), draw(spec)) for layer in layers),
+        overrides=tuple(LayerOverride(layer, draw(key), draw(value)) for layer in layers),
     )
     seed = draw(st.integers(0, 2**16))
     ids = torch.randint(0, 256, (tokens,), generator=torch.Generator().manual_seed(seed)).tolist()

@@ -52,11 +52,12 @@ def storages(dtypes: set[torch.dtype]) -> dict[int, int]:
         ("int4:channel:g32:minmax", "int2:token:g32:minmax:m32", 299),
         ("fp8", "none", 150),
         ("int2:tensor:absmax", "int8:head:minmax", 77),
+        ("int3:head:absmax+prerotary+outliers1+hadamard", "nf4:tensor+outliers2", 101),
     ],
 )
 def test_reserved_is_every_live_storage(tiny, key, value, count):
     model = tiny(head_dim=64, dtype=torch.float32)
-    kinds = {torch.float32, torch.float16, torch.uint8}
+    kinds = {torch.float32, torch.float16, torch.uint8, torch.uint16}
     session = model.new_session(quantizing(key, value))
     for start in range(0, count, 50):
         model.forward(tokens(count)[start : start + 50], session, last_only=True)
@@ -79,13 +80,18 @@ def side_bytes(spec: str, sealed: int, heads: int, dim: int, block: int, width: 
     bits = {"fp8": 8, "nf4": 4}.get(spec[:3]) or int(spec[3])
     numbers = sealed * heads * dim
     if ":token:g" in spec or ":channel:g" in spec:
-        groups = numbers // int(spec.split(":g")[1].split(":")[0])
+        groups = numbers // int(spec.split(":g")[1].split("+")[0].split(":")[0])
     elif "head" in spec:
         groups = sealed // block * heads
     else:
         groups = sealed // block
     metadata = (2 if "minmax" in spec else 1) * (4 if "m32" in spec else 2)
-    return numbers * bits // 8 + groups * metadata
+    outliers = 0
+    if "+outliers" in spec:
+        size = numbers // groups
+        count = max(1, round(float(spec.split("+outliers")[1].split("+")[0]) * size / 100))
+        outliers = groups * count * (width + (1 if size <= 256 else 2))
+    return numbers * bits // 8 + groups * metadata + outliers
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,8 @@ def side_bytes(spec: str, sealed: int, heads: int, dim: int, block: int, width: 
         ("fp8:token:g32", "int8:head:minmax"),
         ("int4:tensor:absmax", "int8:head:absmax:m32"),
         ("int3:channel:g32:minmax", "nf4:token:g64"),
+        ("int4:token:g64:absmax+prerotary+outliers1", "nf4:channel:g32+outliers10+hadamard"),
+        ("int3:head:absmax+hadamard", "int2:tensor:minmax+outliers1"),
     ],
 )
 @pytest.mark.parametrize("offload", list(Offload))

@@ -36,6 +36,19 @@ def test_bands_are_tier_part_and_location():
     }
 
 
+def test_outliers_and_their_places_are_a_band_of_their_own():
+    record = make_record(8, 1)
+    parts = record.memory[-1].used["host"]["offloaded"]
+    parts |= {"outliers": 40, "outlier_places": 10}
+    curve = memory_curve(0, record)
+    assert curve is not None
+    found = {(b.tier, b.part): int(b.used[-1]) for b in curve.bands}
+    assert found["offloaded", "outliers"] == 50
+    assert sum(found.values()) == sum_bytes(record.memory[-1].used)
+    names = [trace["name"] for trace in memory_figure([record])["data"]]
+    assert "offloaded: outliers and their places (host)" in names
+
+
 def test_full_precision_lines_are_the_formula():
     curve = memory_curve(0, make_record(8, 2))
     assert curve is not None

@@ -89,9 +89,17 @@ class OracleRun:
             self.rule.specs(layer), (k, v), (k_seen, v_seen), (self.key_codes, self.value_codes), strict=True
         ):
             part = slice(self.rule.sinks, self.rule.sinks + self.sealed)
-            result = quantize(exact[:, part].numpy(), spec, self.rule.block)
+            own, turned = exact[:, part], "+prerotary" in spec
+            if turned:
+                cos, sin = (x[0, part] for x in self.rotary(q.new_empty(1), torch.arange(self.tokens)[None]))
+                own = _unrotate(own, cos, sin)
+            result = quantize(own.numpy(), spec.replace("+prerotary", ""), self.rule.block)
+            restored = torch.from_numpy(np.ascontiguousarray(result.restored)).to(exact.dtype)
+            if turned:
+                restored = _rotate(restored, cos, sin)
+                result = result._replace(restored=restored.numpy())
             coded.append(result)
-            seen[:, part] = torch.from_numpy(np.ascontiguousarray(result.restored)).to(exact.dtype)
+            seen[:, part] = restored
         group = q.shape[0] // k.shape[0]
         k, v, k_seen, v_seen = (x.repeat_interleave(group, dim=0) for x in (k, v, k_seen, v_seen))
         outputs, weights, logits = [], [], []

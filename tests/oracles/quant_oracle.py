@@ -6,18 +6,22 @@ Shares no code with the quantizers under test: codes are plain integers, nothing
 from __future__ import annotations
 
 import math
+from decimal import ROUND_HALF_EVEN, Decimal
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 
 class Coded(NamedTuple):
-    """``codes`` and ``restored`` have the shape of the input ``(H, T, D)``; metadata is broadcast to it."""
+    """``codes`` and ``restored`` have the shape of the input ``(H, T, D)``; metadata is broadcast to it.
+    ``outliers`` is True where a value is stored exactly; its code says nothing."""
 
     codes: np.ndarray
     restored: np.ndarray
     scale: np.ndarray
     minimum: np.ndarray | None
+    outliers: np.ndarray | None = None
 
 
 def quantize(x: np.ndarray, spec: str, block: int) -> Coded:
@@ -27,11 +31,65 @@ def quantize(x: np.ndarray, spec: str, block: int) -> Coded:
         coded = quantize(x[None], spec, block)
         return Coded(*(None if part is None else part[0] for part in coded))
     assert x.shape[1] % block == 0
-    blocks = [_block(x[:, t : t + block], spec) for t in range(0, x.shape[1], block)]
+    base, *modifiers = spec.split("+")
+    assert not modifiers or base != "none"
+    blocks = [_modified(x[:, t : t + block], base, modifiers) for t in range(0, x.shape[1], block)]
     if not blocks:
         return Coded(x.astype(int), x, x, None)
     columns = list(zip(*blocks, strict=True))
     return Coded(*(None if part[0] is None else np.concatenate(part, axis=1) for part in columns))
+
+
+def _modified(x: np.ndarray, base: str, modifiers: list[str]) -> Coded:
+    """One block: outliers out, transform, codes, transform, outliers in."""
+    modifiers = list(modifiers)
+    mask, rest = None, x
+    if modifiers and modifiers[0].startswith("outliers"):
+        mask, rest = _without_outliers(x, base, modifiers.pop(0).removeprefix("outliers"))
+    if not modifiers:
+        coded = _block(rest, base)
+        restored = coded.restored
+    else:
+        assert modifiers == ["hadamard"]
+        turn = walsh(x.shape[-1])
+        coded = _block(rest @ turn, base)
+        restored = coded.restored @ turn
+    if mask is not None:
+        restored = np.where(mask, x, restored)
+    return coded._replace(restored=restored, outliers=mask)
+
+
+@cache
+def walsh(channels: int) -> np.ndarray:
+    """Entry by entry: the sign is the parity of the common bits of row and column, inside each block."""
+    size = next(s for s in (1 << n for n in range(20, -1, -1)) if channels % s == 0)
+    turn = np.zeros((channels, channels))
+    for row in range(channels):
+        for column in range(row // size * size, row // size * size + size):
+            turn[row, column] = (-1.0) ** ((row & column) % size).bit_count() / math.sqrt(size)
+    return turn
+
+
+def _without_outliers(x: np.ndarray, base: str, percent: str) -> tuple[np.ndarray, np.ndarray]:
+    """Which values are kept apart, and the block with each group's smallest magnitude in their place."""
+    fields = base.split(":")
+    group = next((int(f[1:]) for f in fields if f[0] == "g"), 1)
+    head, token, channel = np.indices(x.shape)
+    if "token" in fields:
+        label = (head * x.shape[1] + token) * x.shape[2] + channel // group
+    elif "channel" in fields:
+        label = (head * x.shape[1] + token // group) * x.shape[2] + channel
+    else:
+        label = head if "head" in fields else np.zeros_like(head)
+    # by group, then the largest magnitude first, then the first place first
+    order = np.lexsort((np.arange(x.size), -np.abs(x).ravel(), label.ravel()))
+    order = order.reshape(len(np.unique(label)), -1)
+    exact = Decimal(percent) * order.shape[1] / 100
+    count = max(1, int(exact.quantize(Decimal(1), ROUND_HALF_EVEN)))
+    mask, rest = np.zeros(x.size, bool), x.ravel().copy()
+    mask[order[:, :count]] = True
+    rest[order[:, :count]] = x.ravel()[order[:, -1:]]
+    return mask.reshape(x.shape), rest.reshape(x.shape)
 
 
 def _block(x: np.ndarray, spec: str) -> Coded:

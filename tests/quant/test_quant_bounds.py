@@ -13,6 +13,9 @@ SCHEMES = (
     "fp8", "nf4:token:g64", "nf4:channel:g32", "nf4:head",
     "int8:token:g64:absmax", "int4:token:g64:minmax", "int3:token:g64:absmax", "int3:channel:g32:minmax",
     "int3:head:minmax", "int2:tensor:absmax", "int2:channel:g64:minmax",
+    "int4:token:g64:absmax+outliers1", "nf4:channel:g32+outliers5", "fp8+outliers0.5",
+    "int3:tensor:minmax+outliers0.1", "int4:token:g64:minmax+hadamard", "int3:channel:g32:absmax+hadamard",
+    "fp8+hadamard", "nf4:token:g64+outliers1+hadamard",
 )  # fmt: skip
 
 
@@ -27,6 +30,12 @@ def quantizer(spec: str, head_dim: int = 64):
 def roundtrip(x: torch.Tensor, spec: str) -> torch.Tensor:
     tool = quantizer(spec, x.shape[-1])
     return tool.dequantize(tool.quantize(x), x.dtype)
+
+
+def wide(spec: str) -> str:
+    """The same scheme with 32-bit metadata."""
+    base, plus, modifiers = spec.partition("+")
+    return f"{base}:m32{plus}{modifiers}"
 
 
 @pytest.mark.parametrize("axis", ["token:g64", "token:g16", "channel:g32", "head", "tensor"])
@@ -46,7 +55,7 @@ def test_gaussian_error_falls_with_every_bit(axis, mapping):
 def test_any_fp32_input_up_to_1e30_stays_finite_and_near(spec, size):
     x = gaussian(1, 2, BLOCK, 64, seed=5, dtype=torch.float32) / 6 * size
     x[0, 0, 3, 5], x[0, 1, 60, 63] = size, -size
-    spec = spec + ":m32"
+    spec = wide(spec)
     restored = roundtrip(x, spec)
     assert bool(restored.isfinite().all())
     assert (restored - x).abs().max() <= 0.51 * size
@@ -59,11 +68,11 @@ def test_any_half_precision_input_stays_finite(spec):
     for dtype, largest in ((torch.float16, 65504.0), (torch.bfloat16, 1e30)):
         x = (gaussian(1, 2, BLOCK, 64, seed=6) / 6 * largest).clamp(-largest, largest).to(dtype)
         x[0, 0, 3, 5], x[0, 1, 60, 63] = largest, -largest
-        for meta in ("", ":m32"):
+        for full in (spec, wide(spec)):
             for signed in (x, -x, torch.full_like(x, largest), torch.full_like(x, -largest)):
-                restored = roundtrip(signed, spec + meta)
+                restored = roundtrip(signed, full)
                 assert restored.dtype is dtype
-                assert bool(restored.isfinite().all()), (dtype, meta)
+                assert bool(restored.isfinite().all()), (dtype, full)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +85,12 @@ def test_any_half_precision_input_stays_finite(spec):
         ("nf4:token:g64", 4 + 16 / 64),
         ("nf4:channel:g16", 4 + 16 / 16),
         ("nf4:head:m32", 4 + 32 / (64 * 64)),
+        ("int4:token:g64:absmax+outliers1", 4 + (16 + 64 + 8) / 64),  # fp64 here
+        ("int4:channel:g32:minmax+outliers7", 4 + (32 + 2 * (64 + 8)) / 32),
+        ("int4:head:absmax+outliers1", 4 + (16 + 41 * (64 + 16)) / 4096),
+        ("fp8+outliers1", 8 + (16 + 123 * (64 + 16)) / (3 * 4096)),
+        ("int4:token:g64:absmax+hadamard", 4 + 16 / 64),
+        ("nf4:token:g64+outliers1+hadamard", 4 + (16 + 64 + 8) / 64),
     ],
 )
 def test_bits_of_a_number_are_what_is_stored(spec, bits):

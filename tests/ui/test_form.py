@@ -106,14 +106,27 @@ def test_an_empty_sampling_field_is_one_sentence(field: str) -> None:
         form.read_request(REQUEST | {"decoding": "sampled", field: None}, sides, PRESETS)
 
 
-@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
+@pytest.mark.parametrize("head_dim", [24, 64, 80, 96, 128, 256])
 @pytest.mark.parametrize("block_size", [64, 48, 7, None])
-def test_offered_quantizers_fit(head_dim: int, block_size: int | None) -> None:
-    specs = form.quantizer_choices(head_dim, block_size)
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_offered_quantizers_fit(head_dim: int, block_size: int | None, side: str) -> None:
+    specs = form.quantizer_choices(head_dim, block_size, side)
     assert specs[0] == "none"
     assert len(specs) == len(set(specs))
     for spec in specs:
-        QuantConfig.parse(spec).check_shape("key", head_dim, block_size or 64)
+        CacheConfig(
+            middle=Middle.QUANTIZE, block_size=block_size or 64, **{side: QuantConfig.parse(spec)}
+        ).check_model(n_layers=1, head_dim=head_dim)
+
+
+def test_every_scheme_is_offered() -> None:
+    assert len(form.quantizer_choices(64, 64)) < 45
+    keys, values = (set(form.quantizer_choices(64, 64, side)) for side in ("key", "value"))
+    assert keys - values == {"int4:channel:g64:minmax+prerotary"}
+    assert values >= {
+        "int3:token:g64:minmax", "int3:channel:g64:minmax", "nf4:token:g64",
+        "int4:token:g64:minmax+outliers1", "int4:token:g64:minmax+hadamard",
+    }  # fmt: skip
 
 
 def test_offered_quantizers_hold_those_of_the_presets() -> None:
