@@ -75,27 +75,36 @@ def _run(bench: Bench, settings: dict[str, Any]) -> Experimenting:
     session.observer = mass
     yield from bench.read(bench.text(0, settings["tokens"]), session)
     session.reset()
-    means = mass.mean()
+    means, even = mass.mean(), even_shares(sinks, window, settings["tokens"])
     return LabResult(
         experiment="middle",
         settings=settings,
         model=facts,
         text_sha256=bench.corpus.sha256,
-        finding=_finding(means, settings),
-        tables={"parts": _parts(means), "part_layers": _layers(means), "part_heads": _heads(means)},
+        finding=_finding(means, even[1], settings),
+        tables={"parts": _parts(means, even), "part_layers": _layers(means), "part_heads": _heads(means)},
         arrays={"mass": means, "by_row": mass.by_row()},
         marks={"parts": list(PARTS), "first_row": sinks + window},
     )
 
 
-def _parts(means: NDArray[np.float64]) -> Table:
+def even_shares(sinks: int, window: int, tokens: int) -> tuple[float, float, float]:
+    """Mean share of each of ``PARTS`` if every row with a middle gave all tokens that it sees the same."""
+    seen = np.arange(sinks + window, tokens) + 1.0
+    sink, recent = float((sinks / seen).mean()), float((window / seen).mean())
+    return sink, 1 - sink - recent, recent
+
+
+def _parts(means: NDArray[np.float64], even: tuple[float, float, float]) -> Table:
     rows: list[list[Cell]] = []
-    for part, mass in zip(PARTS, means, strict=True):
-        rows.append([part, float(mass.mean()), float(mass.max()), *(_above(mass, level) for level in LEVELS)])
+    for part, mass, spread in zip(PARTS, means, even, strict=True):
+        above = [_above(mass, level) for level in LEVELS]
+        rows.append([part, float(mass.mean()), spread, float(mass.max()), *above])
     return table(
         [
             ("part", "text"),
             ("part_mean", "share"),
+            ("part_even", "share"),
             ("part_most", "share"),
             ("heads_above_10", "share"),
             ("heads_above_30", "share"),
@@ -119,7 +128,7 @@ def _heads(means: NDArray[np.float64]) -> Table:
     return table(columns, rows)  # type: ignore[arg-type]
 
 
-def _finding(means: NDArray[np.float64], settings: dict[str, Any]) -> str:
+def _finding(means: NDArray[np.float64], even: float, settings: dict[str, Any]) -> str:
     sink, middle, window = (format_share(float(mass.mean())) for mass in means)
     n_heads = means.shape[2]
     most = np.argsort(-means[1], axis=None)[:MOST_NAMED].tolist()
@@ -137,6 +146,7 @@ def _finding(means: NDArray[np.float64], settings: dict[str, Any]) -> str:
         sinks=settings["sinks"],
         window=settings["window"],
         middle=middle,
+        even=format_share(even),
         sink=sink,
         recent=window,
         above=format_share(_above(means[1], LEVELS[0])),
