@@ -35,10 +35,11 @@ class PositionMass:
         self._rows = step.stop
         first = max(0, self._from_row - step.first)
         positions = self._sums.shape[-1]
-        for start, weights in result.weights():  # tiles of two parts may overlap: each row sees one of them
-            near = weights[0, :, first:, : max(0, positions - start)]
+        for tile in result.tiles():  # tiles of two parts may overlap: each row sees one of them
+            near = tile.weights[0, :, first:, : max(0, positions - tile.start)]
             if near.numel():
-                self._sums[layer, :, start : start + near.shape[-1]] += near.sum(1).double().cpu()
+                received = (near * tile.factor[0, :, first:]).double().sum(1).cpu()
+                self._sums[layer, :, tile.start : tile.start + received.shape[-1]] += received
 
     def mean(self) -> NDArray[np.float64]:
         """``(L, H, positions)``: mean weight on a position over the counted rows that see it.
