@@ -38,7 +38,6 @@ CACHES = ("full", "window", "sinks", "quantized")
 DEPTHS = ("10", "30", "50", "70", "90")
 _ANSWER_TOKENS = 12
 _SCORED_ROWS = 16  # of each chunk, for the perplexity of the document
-_KNOWS = 0.5  # probability of the number from which a cache is said to recall it
 
 INFO = ExperimentInfo(
     "recall",
@@ -160,6 +159,7 @@ class _Answer:
     """What one cache made of one prompt."""
 
     words: str
+    right: bool  # the words contain the number
     logprobs: list[float]  # of the right answer's tokens
     mass: float
     peak: float
@@ -207,8 +207,10 @@ def _asked(
     logits = bench.model.forward(asked.ids[-1:], session, last_only=True)
     session.observer = None
     mass = torch.stack(look.mass)
+    words = _greedy(bench, copy.deepcopy(session), logits)
     return _Answer(
-        words=_greedy(bench, copy.deepcopy(session), logits),
+        words=words,
+        right=str(settings["code"]) in words,
         logprobs=_forced(bench, session, asked.answer, logits),
         mass=float(mass.mean()),
         peak=float(mass.max()),
@@ -245,10 +247,9 @@ def _result(bench: Bench, settings: dict[str, Any], answers: dict[tuple[str, str
     caches, depths = settings["caches"], settings["depths"]
     rows: list[list[Cell]] = []
     for (name, depth), answer in answers.items():
-        right = str(settings["code"]) in answer.words
         mean = math.exp(sum(answer.logprobs) / len(answer.logprobs))
         rows.append(
-            [_name(name), int(depth), answer.words, _yes(right), answer.probability, mean, answer.mass,
+            [_name(name), int(depth), answer.words, _yes(answer.right), answer.probability, mean, answer.mass,
              answer.peak, _yes(not answer.evicted)]
         )  # fmt: skip
 
@@ -302,8 +303,8 @@ def _finding(answers: dict[tuple[str, str], _Answer], fluent: Table) -> str:
         ]
         worth = f"{ppl:.2f}" if isinstance(ppl, float) else "–"
         told.append(text("lab.recall.finding.cache", name=label, ppl=worth, parts=", ".join(parts)))
-    held = [answer.probability >= _KNOWS for answer in answers.values() if not answer.evicted]
-    lost = [answer.probability >= _KNOWS for answer in answers.values() if answer.evicted]
+    held = [answer.right for answer in answers.values() if not answer.evicted]
+    lost = [answer.right for answer in answers.values() if answer.evicted]
     summary = text(
         "lab.recall.finding.summary",
         held=len(held), recalled=sum(held), lost=len(lost), guessed=sum(lost),

@@ -74,7 +74,7 @@ def test_every_cache_and_the_exports(model):
     assert (result.arrays["fact_mass"][1:3] == 0).all()
     assert all(row["ppl_document"] > 1 for row in plain["tables"]["fluency"])
     assert set(result.to_csv()) == {"recall-answers.csv", "recall-fluency.csv"}
-    assert "does not recall" in result.finding  # a random model
+    assert "does not say the number" in result.finding  # a random model
     for name, table in result.tables.items():
         assert f"lab.table.{name}" in keys()
         assert {f"lab.column.{c.key}.{part}" for c in table.columns for part in ("label", "info")} <= keys()
@@ -117,8 +117,8 @@ def test_streaming_keeps_fluency_and_not_the_fact(default_model):
     answers, fluency = result.tables["answers"], result.tables["fluency"]
     print(answers.to_csv(), fluency.to_csv(), result.elapsed_ms)  # noqa: T201
     full, sinks, quantized = (float(x) for x in answers.column("probability"))
-    assert min(full, quantized) > 0.5
-    assert sinks < 0.01
+    assert min(full, quantized) > 0.1
+    assert sinks < 0.001
     assert answers.column("right") == ["yes", "no", "yes"]
     mass = result.arrays["fact_mass"][:, 0]
     assert mass[1] == 0
