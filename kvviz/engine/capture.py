@@ -72,21 +72,20 @@ class Capture:
 
     def _take_map(self, tile: ReadTile, first_row: int, picture: Tensor) -> None:
         """Maxima of a tile's probabilities by cells of keys, into ``picture (H, Q, C)``."""
-        shape = (*tile.weights.shape[1:3], picture.shape[-1])
-        first, last = self._cells.cell(tile.start), self._cells.cell(tile.start + tile.weights.shape[-1] - 1)
-        reduced = torch.zeros(shape, dtype=tile.weights.dtype, device=tile.weights.device)
-        self._cells.fold(tile.weights[0], tile.start, reduced)
-        seen = reduced[..., first : last + 1] * tile.factor[0]
-        place = picture[..., first : last + 1]
-        torch.maximum(place, seen.to(place.dtype), out=place)
+        stop = tile.start + tile.weights.shape[-1]
+        first, cells = self._cells.cell(tile.start), self._cells.cell(stop - 1) + 1
+        reduced = tile.weights.new_zeros(*picture.shape[:2], cells - first)
+        self._cells.fold(tile.weights[0], tile.start, reduced, first_cell=first)
+        reduced *= tile.factor[0]
+        place = picture[..., first:cells]
+        torch.maximum(place, reduced.to(place.dtype), out=place)
 
     def _keep_map(self, picture: Tensor, step: StepPlan) -> None:
         """Maxima by cells of rows too: ``(H, R, C)`` of the step's cells."""
-        cells = picture.shape[-1]
         first = self._cells.cell(step.first)
-        rows = picture.new_zeros(picture.shape[0], cells, cells)
-        self._cells.fold(picture, step.first, rows, axis=-2)
-        self._rows.append(rows[:, first:].to(torch.float16).cpu())
+        rows = picture.new_zeros(picture.shape[0], picture.shape[-1] - first, picture.shape[-1])
+        self._cells.fold(picture, step.first, rows, axis=-2, first_cell=first)
+        self._rows.append(rows.to(torch.float16).cpu())
 
     @property
     def tier_mass(self) -> NDArray[np.float32]:

@@ -88,12 +88,12 @@ class CellMap:
         ]
         return [piece for piece in edges if piece[1] > piece[0]]
 
-    def fold(self, x: Tensor, start: int, into: Tensor, axis: int = -1) -> None:
+    def fold(self, x: Tensor, start: int, into: Tensor, axis: int = -1, first_cell: int = 0) -> None:
         """Raise cells of ``into`` to the maximum of ``x`` along ``axis``, counted from the end: index 0 of
-        ``x`` is token ``start``, index 0 of ``into`` is cell 0."""
+        ``x`` is token ``start``, index 0 of ``into`` is cell ``first_cell``."""
         for low, stop, size in self.pieces(start, start + x.shape[axis]):
             part = x.narrow(axis, low - start, stop - low)
             if size > 1:
                 part = torch.unflatten(part, axis, (-1, size)).amax(axis)
-            place = into.narrow(axis, self.cell(low), part.shape[axis])
+            place = into.narrow(axis, self.cell(low) - first_cell, part.shape[axis])
             torch.maximum(place, part, out=place)
