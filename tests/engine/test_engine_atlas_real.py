@@ -89,7 +89,7 @@ def test_head_summaries_agree_with_eager_attention(record, eager):
 
 def test_an_exact_tile_is_the_eager_one(default_model, record, eager):
     tile = exact_tile(default_model, record, layer=12, rows=(260, 516), columns=(0, 256))
-    assert np.abs(tile.probability - eager[12, :, 260 : record.rows, :256]).max() <= 1e-4
+    assert np.abs(tile.probability - eager[12, :, 260:516, :256]).max() <= 1e-4
     newest = exact_tile(default_model, record, layer=12, rows=(200, 256), columns=(0, 256))
     assert np.abs(newest.probability.sum(-1) - 1).max() <= 1e-5
     future = np.arange(256) > np.arange(200, 256)[:, None]
@@ -125,42 +125,44 @@ def test_watching_every_head_costs_little_time_and_changes_no_bit(default_model)
 
 PEAK = """
 import json, resource, sys, torch
-from kvviz.config import CacheConfig, Middle, RunConfig
-from kvviz.engine import run
-from kvviz.models.tiny import tiny_model
-from kvviz.record import RunRecord
-torch.set_num_threads(2)
-watching, tokens = sys.argv[1] == "watching", 8191
-cache, prompt = CacheConfig(4, 128, Middle.KEEP), "a line of text\\n" * 600
-shape = {"n_layers": 1, "n_heads": 9, "n_kv_heads": 3, "head_dim": 64, "hidden": 36, "context": 8192}
-model = tiny_model(dtype=torch.float32, **shape)
-ids = model.encode(prompt, False)[:tokens]
-stored = 0
-if watching:
-    record = RunRecord()
-    for event in run(model, RunConfig(prompt[:tokens], cache, "", False, 1)):
-        record.apply(event)
-    assert record.rows == tokens, record.message
-    stored = record.attention.nbytes
-else:
-    session = model.new_session(cache)
-    for start in range(0, tokens, 256):
-        model.forward(ids[start : start + 256], session, last_only=True)
+from kvviz.cache import CacheSession
+from kvviz.config import CacheConfig
+from kvviz.engine.capture import Capture
+from kvviz.engine.grid import CellMap
+torch.set_num_threads(1)
+torch.set_grad_enabled(False)
+layers, heads, tokens, chunk = 30, 9, 8192, 256
+shape = {"n_layers": layers, "n_heads": heads, "n_kv_heads": 3, "head_dim": 64, "dtype": torch.float32}
+session = CacheSession(CacheConfig(4, 128), **shape, device=torch.device("cpu"), rotary=None)
+session.begin(tokens - chunk)
+for layer in range(layers):
+    session.append(layer, *torch.randn(2, 1, 3, tokens - chunk, 64))
+session.finish()
+cells = CellMap.of(tokens, 4, 1)
+if sys.argv[1] == "watching":
+    session.observer = Capture(n_layers=layers, n_heads=heads, cells=cells, maps=True)
+session.begin(chunk)
+for layer in range(layers):
+    session.append(layer, *torch.randn(2, 1, 3, chunk, 64))
+    session.attend(layer, torch.randn(1, heads, chunk, 64), 0.125)
+session.finish()
+rows = session.observer.rows(0).values.shape if session.observer else ()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([peak * (1 if sys.platform == "darwin" else 1024), stored]))
+print(json.dumps([peak * (1 if sys.platform == "darwin" else 1024), rows, cells.cells]))
 """
 
 
 def test_at_8192_tokens_watching_adds_less_than_a_gigabyte():
-    """A random layer with the default model's heads: what a layer computes is freed before the next one, so
-    only the stored maps grow with the layers, which are 30."""
-    peaks, stored = {}, 0
+    """The default model's heads and layers, the last 256 rows of 8,192: the widest step of such a prompt. The
+    map that a record keeps of them all is added to the peak."""
+    peaks = {}
     for how in ("plain", "watching"):
         done = subprocess.run(
             [sys.executable, "-c", PEAK, how], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        peaks[how], stored = json.loads(done.stdout)
-    assert 300**2 * 9 * 2 < stored <= 320**2 * 9 * 2  # float16 cells of nine maps
-    added = peaks["watching"] - peaks["plain"]
-    assert added + 29 * stored < 1e9
+        peaks[how], rows, cells = json.loads(done.stdout)
+    assert rows[:2] == [30, 9]
+    assert 300 < rows[3] == cells <= 320
+    kept_map = 30 * 9 * cells**2 * 2  # float16
+    assert 0 < peaks["watching"] - peaks["plain"] + kept_map < 1e9
