@@ -20,9 +20,10 @@ _BARS_HEIGHT = 300
 
 
 def panels(result: LabResult) -> list[LabPanel]:
-    """Rolling NLL by position, then perplexity."""
+    """Rolling NLL by position, what it lies above full precision, then perplexity."""
     return [
         LabPanel("rolling", to_payload(draw_rolling(result))),
+        LabPanel("excess", to_payload(draw_excess(result))),
         LabPanel("ppl", to_payload(draw_perplexity(result))),
     ]
 
@@ -34,8 +35,24 @@ def draw_rolling(result: LabResult) -> go.Figure:
     y_title = text("lab.eviction.figure.axis_nll", rolling=marks["rolling"])
     styles = [_style(sinks) for sinks in marks["sinks"]]
     figure = nll_lines("lab_eviction_rolling", rows, series, marks["configurations"], styles, y_title)
-    if marks["leaves_at"] < len(rows):
-        mark_row(figure, marks["leaves_at"], text("lab.eviction.figure.leaves", row=marks["leaves_at"]))
+    return _marked(figure, result)
+
+
+def draw_excess(result: LabResult) -> go.Figure:
+    """The same lines less full precision's: easy and hard passages of the text cancel out."""
+    marks, series = result.marks, result.arrays["rolling_nll"]
+    styles = [_style(sinks) for sinks in marks["sinks"][1:]]
+    names = marks["configurations"][1:]
+    y_title = text("lab.eviction.figure.axis_excess")
+    rows = np.arange(series.shape[1])
+    figure = nll_lines("lab_eviction_excess", rows, series[1:] - series[0], names, styles, y_title)
+    return _marked(figure, result)
+
+
+def _marked(figure: go.Figure, result: LabResult) -> go.Figure:
+    leaves_at = result.marks["leaves_at"]
+    if leaves_at < result.arrays["rolling_nll"].shape[1]:
+        mark_row(figure, leaves_at, text("lab.eviction.figure.leaves", row=leaves_at))
     return figure
 
 

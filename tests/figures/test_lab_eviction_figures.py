@@ -6,6 +6,7 @@ import numpy as np
 
 from kvviz.experiment import LabResult, table
 from kvviz.figures.lab import lab_panels
+from kvviz.figures.lab_eviction import draw_excess
 from tests.builders import make_record
 
 NAMES = ["full precision", "window only", "4 sinks + window"]
@@ -34,8 +35,10 @@ def make_result(rows: int = 40, leaves_at: int = 10) -> LabResult:
 
 
 def test_a_line_a_configuration_and_the_mark():
-    lines, bars = lab_panels(make_result())
-    assert (lines.key, bars.key) == ("rolling", "ppl")
+    lines, excess, bars = lab_panels(make_result())
+    assert (lines.key, excess.key, bars.key) == ("rolling", "excess", "ppl")
+    assert [trace["name"] for trace in excess.payload["data"]] == NAMES[1:]
+    assert [shape["x0"] for shape in excess.payload["layout"]["shapes"]] == [10]
     assert [trace["name"] for trace in lines.payload["data"]] == NAMES
     assert len({(t["line"]["color"], t["line"]["dash"]) for t in lines.payload["data"]}) == 3
     assert [shape["x0"] for shape in lines.payload["layout"]["shapes"]] == [10]
@@ -44,5 +47,10 @@ def test_a_line_a_configuration_and_the_mark():
 
 
 def test_no_mark_where_nothing_leaves():
-    lines, _ = lab_panels(make_result(leaves_at=40))
+    lines, *_ = lab_panels(make_result(leaves_at=40))
     assert not lines.payload["layout"].get("shapes")
+
+
+def test_the_excess_is_what_lies_above_full_precision():
+    figure = draw_excess(make_result())
+    assert [round(float(trace.y[3]), 4) for trace in figure.data] == [1.0, 0.1]
