@@ -84,7 +84,7 @@ def draw_norms(result: LabResult) -> go.Figure:
     figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=4, row=1)
     figure.update_yaxes(type="log", dtick=1, row=1)
     figure.update_yaxes(title_text=text("lab.sink.figure.norm_axis"), row=1, col=1)
-    return frame(figure, "lab_sink_norms", 720, legend=bottom_legend(-0.1), margin=MARGIN)
+    return frame(figure, "lab_sink_norms", 780, legend=bottom_legend(-0.24), margin=MARGIN)
 
 
 def _add_norms(figure: go.Figure, column: int, result: LabResult, side: str) -> None:
