@@ -19,7 +19,7 @@
   }
 
   function build({ title, columns, cells, sort, open }) {
-    const box = make("details", "kv-table");
+    const box = make("details", "kv-result");
     box.open = open;
     const table = make("table");
     const body = make("tbody");
@@ -59,7 +59,7 @@
     const head = make("thead");
     head.append(row);
     table.append(head, body);
-    const scroller = make("div", "kv-table-scroll");
+    const scroller = make("div", "kv-result-scroll");
     scroller.tabIndex = 0;
     scroller.setAttribute("role", "region");
     scroller.setAttribute("aria-label", title);

@@ -18,7 +18,7 @@ from tests.browser.conftest import SCREENSHOTS
 
 WORDS = (
     ".kv-intro", ".kv-question h2", ".kv-question p", ".kv-finding .kv-view", ".kv-plot-heading", ".kv-look",
-    ".kv-table summary", ".kv-table th button", ".kv-table td", ".kv-columns dt", ".kv-columns dd",
+    ".kv-result summary", ".kv-result th button", ".kv-result td", ".kv-columns dt", ".kv-columns dd",
     ".kv-lab-line .kv-view", ".kv-lab-plot text",
 )  # fmt: skip
 
