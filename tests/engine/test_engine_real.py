@@ -28,6 +28,7 @@ def cache(
 
 K8V4 = ("int8:token:g64:absmax", "int4:token:g64:absmax")
 KIVI4 = ("int4:channel:g32:minmax", "int4:token:g64:minmax")
+MIXED = ("int3:channel:g64:minmax+prerotary+outliers1", "nf4:token:g64+hadamard")
 FULL_PPL = 11.7102  # every score reads the text through full precision too
 #: cache, perplexity, KL, top-1
 TABLE = {
@@ -78,9 +79,10 @@ def test_keeping_scores_as_full_precision_and_as_the_oracle(default_model, ids, 
     ("config", "rule"),
     [
         (cache(4, 128, Middle.QUANTIZE, 64, *KIVI4), Rule(4, 128, "quantize", 64, *KIVI4)),
+        (cache(4, 128, Middle.QUANTIZE, 64, *MIXED), Rule(4, 128, "quantize", 64, *MIXED)),
         (cache(4, 252, Middle.EVICT, position=Position.IN_CACHE), Rule(4, 252, "evict", in_cache=True)),
     ],
-    ids=["kivi-4", "evict in_cache"],
+    ids=["kivi-4", "mixed", "evict in_cache"],
 )
 def test_the_oracle_on_the_real_model(default_model, ids, full_logits, config, rule):
     logits, _ = read_whole(default_model.network, ids[:SHORT], rule)
