@@ -78,21 +78,6 @@
     return table;
   }
 
-  async function bytes(packed) {
-    const raw = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-    const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
-  }
-
-  /** The whole numbers that were packed: a plane of low bytes, then one of high bytes. */
-  async function numbers(packed) {
-    const planes = await bytes(packed);
-    const count = planes.length / 2;
-    const found = new Uint16Array(count);
-    for (let i = 0; i < count; i += 1) found[i] = planes[i] | (planes[count + i] << 8);
-    return found;
-  }
-
   /** A canvas of a size in CSS pixels, cleared, as sharp as the screen. */
   function scaled(canvas, width, height) {
     const ratio = window.devicePixelRatio || 1;
@@ -130,7 +115,7 @@
   }
 
   window.kvviz.atlas = {
-    state, listen, set, ask, accept, begin, setReplay, ramp, numbers, scaled, say, choice,
+    state, listen, set, ask, accept, begin, setReplay, ramp, scaled, say, choice,
     replay: () => replay,
   };
 })();

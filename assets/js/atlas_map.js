@@ -1,16 +1,16 @@
 // The chosen head large, for one or two configurations in one colour scale; a click recomputes an exact tile.
 (() => {
-  const { drawable, make, atlas } = window.kvviz;
+  const { drawable, make, numbers, atlas } = window.kvviz;
   const { state, say, canvas: art } = atlas;
   const SCALES = ["log", "linear"];
 
   /** Values of a lower triangle that came row by row, as a square; what is not there is NaN. */
-  function square(side, numbers) {
+  function square(side, packed) {
     const n = side.cells;
     const values = new Float32Array(n * n).fill(art.NONE);
     let k = 0;
     for (let i = 0; i < side.rows; i += 1) {
-      for (let j = 0; j <= i; j += 1, k += 1) values[i * n + j] = decoded(side, numbers[k]);
+      for (let j = 0; j <= i; j += 1, k += 1) values[i * n + j] = decoded(side, packed[k]);
     }
     return values;
   }
@@ -210,17 +210,18 @@
       if (!data.tile) lines.push(data.words.click);
       notes.replaceChildren(make("b", "", name), " ", lines.join(" "));
       pieces.renormalise.box.title = canRenormalise() ? "" : why();
-      notes.append(look.hide && !canRenormalise() ? ` ${why()}` : "");
+      notes.append(look.hide && (data.tile || !canRenormalise()) ? ` ${why()}` : "");
     }
 
     function why() {
+      if (data.tile) return data.words.no_renormalise_tile;
       if (data.mode === "logits") return data.words.no_renormalise_logits;
       return look.hide ? data.words.no_renormalise_cells : data.words.no_renormalise_all;
     }
 
     function mapOf(plot, index) {
       const figure = make("figure", "kv-map");
-      const title = make("figcaption", "", plots.length > 1 || plot.tile ? `${plot.letter}: ${plot.title}` : `${plot.letter}: ${plot.title}`);
+      const title = make("figcaption", "", `${plot.letter}: ${plot.title}`);
       const scroller = make("div", "kv-map-scroll");
       const stack = make("div", "kv-map-stack");
       const base = make("canvas");
@@ -338,8 +339,8 @@
         key.hidden = maps.hidden = notes.hidden = !has;
         drawTileBar();
         const now = (turn += 1);
-        for (const side of value.sides) side.square = square(side, await atlas.numbers(side.values));
-        if (value.tile) value.tile.grid = unfolded(value.tile, await atlas.numbers(value.tile.values));
+        for (const side of value.sides) side.square = square(side, await numbers(side.values));
+        if (value.tile) value.tile.grid = unfolded(value.tile, await numbers(value.tile.values));
         if (now !== turn) return;
         root.dataset.head = `${value.layer},${value.head}`;
         root.dataset.sum = String(value.sides[0] ? value.sides[0].square.reduce((s, v) => s + (v || 0), 0).toFixed(1) : 0);
@@ -348,8 +349,8 @@
       restyle: prepare,
     };
 
-    function unfolded(tile, numbers) {
-      return Float32Array.from(numbers, (number, n) => {
+    function unfolded(tile, packed) {
+      return Float32Array.from(packed, (number, n) => {
         const future = tile.first_column + (n % tile.columns) > tile.first_row + Math.floor(n / tile.columns);
         return future ? art.NONE : decoded(tile, number);
       });

@@ -48,7 +48,7 @@
       play.textContent = timer ? `❚❚ ${data.words.pause}` : `▶ ${data.words.play}`;
       const step = Number(range.value);
       const words = step === 0 ? data.words.first_step : say(data.words.step, { step, last: data.steps - 1 });
-      told.textContent = data.steps ? (data.live ? data.words.live : words) : data.words.none;
+      told.textContent = data.live ? data.words.live : data.steps ? words : data.words.none;
       range.setAttribute("aria-valuetext", told.textContent);
     }
 

@@ -100,6 +100,16 @@
       }
     }
 
+    /** Bring the locked head's row into the box, without moving the page. */
+    function reveal() {
+      const line = table.querySelector(".kv-locked");
+      if (!line) return;
+      const top = line.offsetTop - table.tHead.offsetHeight;
+      if (top < box.scrollTop) box.scrollTop = top;
+      const bottom = line.offsetTop + line.offsetHeight;
+      if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 60;
+    }
+
     function lock(line) {
       const at = { layer: Number(line.dataset.layer), head: Number(line.dataset.head) };
       atlas.set({ ...at, locked: true });
@@ -138,7 +148,14 @@
       );
     }
 
-    atlas.listen("table", mark);
+    let marked = "";
+    atlas.listen("table", () => {
+      const now = `${state.layer},${state.head}`;
+      if (now === marked) return;
+      marked = now;
+      mark();
+      reveal();
+    });
     return {
       draw(value) {
         if (!atlas.accept(value)) return;

@@ -219,6 +219,7 @@
         const made = await coloured(value);
         if (turn !== drawing) return;
         picture = made;
+        if (state.layer >= value.n_layers || state.head >= value.heads) atlas.set(value.pick);
         root.dataset.frames = String(Number(root.dataset.frames ?? 0) + 1);
         drawPages();
         redraw();

@@ -39,6 +39,20 @@
     return node;
   }
 
+  /** Bytes that were deflated and written as base64. */
+  async function inflate(packed) {
+    const raw = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+    const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  /** Whole numbers up to 65,535 that were packed: a plane of low bytes, then one of high bytes. */
+  async function numbers(packed) {
+    const planes = await inflate(packed);
+    const count = planes.length / 2;
+    return Uint16Array.from({ length: count }, (_, i) => planes[i] | (planes[count + i] << 8));
+  }
+
   /** New lists for dropdowns that keep their values. An open list is closed first: gradio's cannot change. */
   async function offer(lists, ...values) {
     document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
@@ -83,6 +97,8 @@
     color,
     make,
     drawable,
+    inflate,
+    numbers,
     offer,
     start,
     toggleTheme: () => setTheme(!document.body.classList.contains("dark")),

@@ -1,6 +1,6 @@
 // One cell a token: colour and shape say where its K and V are, the bar below how much the newest token looks at it.
 (() => {
-  const { color, drawable, make } = window.kvviz;
+  const { color, drawable, inflate, make, numbers } = window.kvviz;
   const SIZES = [[300, 17], [900, 13], [3000, 10], [Infinity, 8]];
   const BAR = 3;
 
@@ -208,9 +208,24 @@
       legend.replaceChildren(...entries);
     }
 
+    /** The three long lists as they were before they were packed. */
+    async function unpacked(next) {
+      const text = new TextDecoder().decode(await inflate(next.labels));
+      const halves = await numbers(next.received);
+      const count = halves.length / 2;
+      const received = Array.from({ length: count }, (_, i) => halves[i] + 65536 * halves[count + i]);
+      const tiers = [];
+      for (let i = 0; i < next.tiers.length; i += 2) tiers.push(...Array(next.tiers[i + 1]).fill(next.tiers[i]));
+      return { ...next, labels: text.split("\n"), received, tiers };
+    }
+
+    let turn = 0;
     new ResizeObserver(drawCells).observe(root);
     return {
-      draw(next) {
+      async draw(packed) {
+        const now = (turn += 1);
+        const next = await unpacked(packed);
+        if (now !== turn) return;
         const follow = scroller.scrollTop + scroller.clientHeight >= scroller.scrollHeight - 8;
         data = next;
         root.dataset.count = String(data.count);

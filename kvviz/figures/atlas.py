@@ -18,9 +18,9 @@ from kvviz.record import RunRecord
 
 #: Thumbnails on one page; more are paged by layer.
 MOST_THUMBS = 512
-THUMB_CELLS = 28
+THUMB_CELLS = 24
 #: Grey levels of a thumbnail's weights: 1 is at most ``10 ** -DECADES``, ``LEVELS`` is 1. 0 is no cell.
-LEVELS = 12
+LEVELS = 8
 DECADES = 4
 #: Weights travel as whole numbers of this unit.
 WEIGHT_UNIT = 1e-4

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,18 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 def base64_text(content: bytes) -> str:
     """Bytes as text for JSON."""
     return base64.b64encode(content).decode("ascii")
+
+
+def pack_text(lines: Sequence[str]) -> str:
+    """Lines (none with a line end in it) as one deflated UTF-8 text."""
+    return base64_text(zlib.compress("\n".join(lines).encode(), 6))
+
+
+def pack_runs(codes: NDArray[Any]) -> list[int]:
+    """``code, count, code, count ...`` of a sequence that seldom changes."""
+    edges = np.flatnonzero(np.diff(codes)) + 1
+    starts = np.concatenate([[0], edges, [len(codes)]]) if len(codes) else np.zeros(1, np.int64)
+    return [int(n) for i, j in pairwise(starts) for n in (codes[i], j - i)]
 
 
 def pack_numbers(numbers: NDArray[Any]) -> str:

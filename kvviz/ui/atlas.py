@@ -75,7 +75,8 @@ class AtlasHandlers:
         before = self._context.desks.get(session)
         asked = changed_choice(before.choice, dict(event.change), records[0] if records else None)
         choice = replace(asked, seq=int(event.seq))
-        leaves_tile = {"back", "layer", "shown"} & set(event.change)
+        moved = (choice.layer, choice.shown) != (before.choice.layer, before.choice.shown)
+        leaves_tile = before.tile is not None and (moved or "back" in event.change)
         changes: dict[str, Any] = {"choice": choice}
         if leaves_tile:
             changes |= {"tiled": None, "tile": None}

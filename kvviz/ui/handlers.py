@@ -129,7 +129,11 @@ class RunHandlers:
     def _take_over(self, run: LiveRun) -> None:
         """The run has begun: it is the one that is looked at, at its latest step."""
         self._context.runs.settle(run)
-        choice = replace(self._context.desks.get(run.session).choice, step=None)
+        choice = self._context.desks.get(run.session).choice
+        model = run.snapshot()[0].model
+        if model is not None:  # the one before may have had more layers
+            layer, head = min(choice.layer, model.n_layers - 1), min(choice.head, model.n_heads - 1)
+            choice = replace(choice, step=None, layer=layer, head=head)
         self._context.desks.change(run.session, choice=choice, **NOTHING_RECOMPUTED)
 
     def _builders(self, run: LiveRun) -> dict[str, Callable[[], Any]]:
