@@ -58,6 +58,7 @@
     let cell = LEAST_THUMB;
     let dwell = 0;
     let drawing = 0;
+    let scrolled = -1;
 
     const here = (at) => at && at.layer >= data.first && at.layer < data.first + data.layers && at.head < data.heads;
 
@@ -224,6 +225,8 @@
         drawPages();
         redraw();
         enlarge();
+        if (scrolled !== value.first) keepVisible();
+        scrolled = value.first;
       },
       restyle() {
         redraw();

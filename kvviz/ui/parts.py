@@ -26,6 +26,7 @@ class RunParts:
     views: dict[str, gr.HTML]
     controls: ViewControls
     run_id: gr.State
+    model_watch: gr.Timer
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,11 @@ def host_note(state: LoadState) -> dict[str, Any]:
     return notice(text("ui.model.same_ram") if on_cpu else "")
 
 
-def watch_model(context: AppContext, header: Header, host: gr.HTML, rail: Rail) -> None:
-    """Keep the header and the quantizer lists in step with the chosen model and block sizes."""
+def watch_model(context: AppContext, header: Header, host: gr.HTML, rail: Rail) -> gr.Timer:
+    """Keep the header and the quantizer lists in step with the chosen model and block sizes.
+
+    The timer stops by itself when nothing loads; whoever may start a load sets it going.
+    """
     timer = gr.Timer(POLL_SECONDS)
     specs = [side.field(name) for side in rail.sides for name in QUANTIZED]
     blocks = [side.field("block_size") for side in rail.sides]
@@ -88,11 +91,11 @@ def watch_model(context: AppContext, header: Header, host: gr.HTML, rail: Rail) 
         [header.line, host, timer, offered],
         **AT_ONCE,
     )
-    rail.run.click(lambda: gr.Timer(active=True), None, timer, **AT_ONCE)
     changes = [block.change for block in blocks]
     gr.on(changes, lists, inputs, offered, trigger_mode="always_last", **AT_ONCE)
     # Gradio's list fails when it gets shorter while it is open, so the page closes it first.
     offered.change(None, [offered, *specs], specs, js="(...given) => kvviz.offer(...given)", **AT_ONCE)
+    return timer
 
 
 def quantizer_lists(state: LoadState, block_sizes: Sequence[Any]) -> list[list[str]]:

@@ -31,8 +31,8 @@ def build(context: AppContext, page: Page) -> None:
             views = _texts(context)
             host_note = notice_line(notice(), "host-note")
             controls = _charts(context, views)
-    page.run = RunParts(rail, views, controls, gr.State(""))
-    watch_model(context, page.header, host_note, rail)
+    watch = watch_model(context, page.header, host_note, rail)
+    page.run = RunParts(rail, views, controls, gr.State(""), watch)
 
 
 def wire(context: AppContext, page: Page) -> None:
@@ -150,6 +150,8 @@ def _wire_run(handlers: RunHandlers, run: RunParts, atlas: AtlasParts, filled: l
         trigger_mode="multiple",
         **AT_ONCE,
     )
+    pressed = [rail.run.click, atlas.run.click]
+    gr.on(pressed, lambda: gr.Timer(active=True), None, run.model_watch, **AT_ONCE)
     begun.then(
         handlers.stream,
         pending,
