@@ -44,7 +44,7 @@ INFO = ExperimentInfo(
     (
         Control("caches", "choices", list(CACHES), options=CACHES),
         Control("depths", "choices", ["10", "50", "90"], options=DEPTHS),
-        Control("length", "int", 1024, low=64, high=32_768),
+        Control("length", "int", 768, low=64, high=32_768),
         Control("sinks", "int", 4, low=1, high=64),
         Control("window", "int", 256, low=16, high=4096),
         Control("code", "int", 7294, low=1000, high=9999),
