@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from kvviz.errors import ConfigError
 from kvviz.events import ModelFacts
+from kvviz.quant_config import QuantConfig
 
-Kind = Literal["int", "choice", "choices", "flag"]
+Kind = Literal["int", "choice", "choices", "flag", "quantizer"]
+#: Which tab of the page offers an experiment.
+Group = Literal["sink", "quant"]
 #: How a column's numbers are read: ``share`` is 0..1, ``nats`` and ``norm`` are plain numbers.
 Unit = Literal["text", "count", "share", "nats", "norm", "ppl", "bytes", "ms"]
 Cell: TypeAlias = str | int | float | bool | None
@@ -31,7 +34,8 @@ class Control:
     """One parameter of an experiment: label and help are ``lab.<experiment>.control.<key>.label|info``.
 
     ``int`` lies in ``low..high``; ``choice`` is one of ``options`` and ``choices`` several of them (names:
-    ``lab.<experiment>.control.<key>.option.<option>``); ``flag`` is on or off.
+    ``lab.<experiment>.control.<key>.option.<option>``); ``flag`` is on or off;
+    ``quantizer`` is a spec string.
     """
 
     key: str
@@ -62,6 +66,8 @@ class Control:
                 return value
             case "choice":
                 return self._one(value)
+            case "quantizer":
+                return QuantConfig.parse(str(value)).spec
             case "choices":
                 chosen = [self._one(item) for item in value]
                 if not chosen:
@@ -79,7 +85,7 @@ class Control:
                 return self.check(int(words) if words.strip().lstrip("-").isdecimal() else words)
             case "flag":
                 return self.check({"true": True, "false": False}.get(words.strip().lower(), words))
-            case "choice":
+            case "choice" | "quantizer":
                 return self.check(words.strip())
             case "choices":
                 return self.check([item.strip() for item in words.split(",") if item.strip()])
@@ -97,6 +103,7 @@ class ExperimentInfo:
 
     name: str
     controls: tuple[Control, ...]
+    group: Group = "sink"
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every control's value: given ones checked, the rest by default.

@@ -47,6 +47,8 @@ def _takes(control: Control) -> str:
         return f"{control.low}..{control.high}"
     if control.kind == "flag":
         return "true, false"
+    if control.kind == "quantizer":
+        return text("cli.quantizer")
     return (" | " if control.kind == "choice" else ", ").join(control.options)
 
 

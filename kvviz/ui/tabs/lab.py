@@ -1,111 +1,14 @@
-"""The Sink lab tab: one experiment a sub-tab, each a question that a student answers alone.
-
-Lays components out and wires them to handlers; knows experiments only by what they offer.
-"""
+"""The Sink lab tab: does the effect exist, what makes it, what does it do?"""
 
 from __future__ import annotations
 
-from typing import Any
-
-import gradio as gr
-
-from kvviz.catalogue import text
-from kvviz.experiment import Control, ExperimentInfo
-from kvviz.figures.lab import MOST_PANELS
-from kvviz.ui import lab_views
-from kvviz.ui.components import data_tables, file_offer, live_plot, notice_line, words
 from kvviz.ui.context import AppContext
-from kvviz.ui.lab_handlers import LabHandlers
-from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, Page
-from kvviz.ui.rail import AT_ONCE
-from kvviz.ui.status import Header
-from kvviz.ui.views import notice
+from kvviz.ui.experiments import build_experiments
+from kvviz.ui.parts import Page
 
 KEY = "lab"
 
 
 def build(context: AppContext, page: Page) -> None:
     """Lay the tab out and wire it."""
-    words(f'<p class="kv-intro">{text("ui.lab.intro")}</p>')
-    with gr.Tabs(elem_classes="kv-experiments"):
-        for number, info in enumerate(context.lab.experiments(), 1):
-            title = text("ui.lab.numbered", n=number, title=text(f"lab.{info.name}.title"))
-            with gr.Tab(title, id=info.name), gr.Column(elem_classes="kv-experiment"):
-                _Panel(context, page.header, info)
-
-
-class _Panel:
-    """One experiment: question, controls, Run and Stop, what was found."""
-
-    def __init__(self, context: AppContext, header: Header, info: ExperimentInfo) -> None:
-        name = info.name
-        words(f"<h2>{text(f'lab.{name}.title')}</h2><p>{text(f'lab.{name}.question')}</p>", "kv-question")
-        with gr.Row(elem_classes="kv-controls"):
-            controls = [_control(name, control) for control in info.controls]
-        with gr.Row(elem_classes="kv-lab-actions"):
-            run = gr.Button(text("ui.rail.run"), variant="primary", elem_id=f"lab-{name}-run", min_width=110)
-            stop = gr.Button(
-                text("ui.rail.stop"), interactive=False, elem_id=f"lab-{name}-stop", min_width=80
-            )
-            line = notice_line(notice(), f"lab-{name}-notice", ["kv-lab-line"])
-        found = notice_line(lab_views.finding(None), f"lab-{name}-finding", ["kv-finding"])
-        with gr.Row(elem_classes="kv-lab-plots"):
-            plots = [
-                live_plot(lab_views.EMPTY_PLOT, f"lab-{name}-plot-{i}", ["kv-lab-plot"])
-                for i in range(MOST_PANELS)
-            ]
-        words(f'<p class="kv-look"><b>{text("ui.look_for")}</b> {text(f"lab.{name}.look_for")}</p>')
-        tables = data_tables(lab_views.tables(None), f"lab-{name}-tables")
-        with gr.Row(elem_classes="kv-lab-actions"):
-            files = {
-                kind: gr.Button(
-                    text(f"ui.lab.download_{kind}"), size="sm", interactive=False, min_width=90,
-                    elem_id=f"lab-{name}-{kind}",
-                )
-                for kind in ("csv", "json")
-            }  # fmt: skip
-            offer = file_offer(f"lab-{name}-file")
-        handlers = LabHandlers(context, info)
-        shown, pending = gr.State(""), gr.State("")
-        begun = run.click(
-            handlers.prepare,
-            [header.model, *controls],
-            [pending, stop, line],
-            trigger_mode="multiple",
-            **AT_ONCE,
-        )
-        begun.then(
-            handlers.stream,
-            pending,
-            [shown, stop, *files.values(), line, found, *plots, tables],
-            show_progress="hidden",
-            api_visibility="private",
-            concurrency_id=MODEL_QUEUE,
-            concurrency_limit=RUNS_AT_ONCE,
-            trigger_mode="multiple",
-        )
-        stop.click(handlers.stop, None, stop, **AT_ONCE)
-        files["csv"].click(handlers.csv, shown, offer, **AT_ONCE)
-        files["json"].click(handlers.json, shown, offer, **AT_ONCE)
-
-
-def _control(experiment: str, control: Control) -> Any:
-    key = f"lab.{experiment}.control.{control.key}"
-    common: dict[str, Any] = {
-        "label": text(f"{key}.label"),
-        "info": text(f"{key}.info"),
-        "elem_id": f"lab-{experiment}-{control.key.replace('_', '-')}",
-        "min_width": 130,
-    }
-    options = [(text(f"{key}.option.{option}"), option) for option in control.options]
-    match control.kind:
-        case "int":
-            return gr.Number(
-                control.default, precision=0, minimum=control.low, maximum=control.high, **common
-            )
-        case "flag":
-            return gr.Checkbox(control.default, **common)
-        case "choice":
-            return gr.Dropdown(options, value=control.default, **common)
-        case "choices":
-            return gr.CheckboxGroup(options, value=list(control.default), **common)
+    build_experiments(context, page, "sink")
