@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvviz import presets
 from kvviz.catalogue import text
 from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
-from kvviz.config import RunConfig, SamplingConfig
+from kvviz.config import CacheConfig, RunConfig, SamplingConfig
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.record import RunRecord
 
@@ -61,6 +62,7 @@ def _score(arguments: argparse.Namespace, terminal: Terminal) -> int:
     cache = cache_of(arguments, presets.preset)
     corpus = engine.load_text(arguments.text)
     model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    _warn(model, cache, terminal)
     ids = _cut(model.encode(corpus.text, False), arguments.start, arguments.length)
     result = engine.score(
         model,
@@ -78,6 +80,12 @@ def _score(arguments: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.show(score_table(plain))
     return 0
+
+
+def _warn(model: Any, cache: CacheConfig, terminal: Terminal) -> None:
+    """Say what the weights say against the settings, before anything runs."""
+    for sentence in model.warnings(cache):
+        terminal.tell(sentence)
 
 
 def _cut(ids: list[int], start: int, length: int) -> list[int]:
@@ -113,6 +121,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         chunk_size=arguments.chunk,
     )
     model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    _warn(model, config.cache, terminal)
     record = RunRecord()
     for event in engine.run(model, config, capture_attention=False):
         record.apply(event)

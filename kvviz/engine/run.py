@@ -43,9 +43,7 @@ def check_request(model: LanguageModel, config: RunConfig) -> list[int]:
     """
     ids = model.encode(config.prompt, config.use_chat_template)
     facts, cache = model.facts, config.cache
-    cache.check_model(
-        n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=model.in_cache_refusal
-    )
+    model.check(cache)
     check_length(model, cache.middle is Middle.EVICT, len(ids), config.max_new_tokens)
     if cache.middle is Middle.EVICT and cache.sink_size + cache.window_size > facts.context_tokens:
         held = cache.sink_size + cache.window_size

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from kvviz.cache import CacheSession
 from kvviz.config import CacheConfig
 from kvviz.errors import ConfigError
 from kvviz.events import ModelFacts, TokenLabel
-from kvviz.models import adapter
+from kvviz.models import adapter, safety
 from kvviz.models.fits import in_cache_refusal
 from kvviz.models.hidden import HiddenTaker, watched
 from kvviz.models.tokens import TokenText
@@ -87,16 +88,33 @@ class LanguageModel:
         """How each token is shown."""
         return self.token_text.labels(ids, at_start=at_start)
 
+    def check(self, cache: CacheConfig) -> None:
+        """Refuse settings that do not fit this model, before anything runs.
+
+        Raises:
+            ConfigError: says which setting, and what would fit.
+        """
+        facts = self.facts
+        cache.check_model(
+            n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=self.in_cache_refusal
+        )
+
+    def warnings(self, cache: CacheConfig) -> list[str]:
+        """What the weights say against settings that do fit, in sentences; empty for most."""
+        return safety.warnings(self._key_shifts, cache)
+
+    @cached_property
+    def _key_shifts(self) -> list[safety.KeyShift]:
+        return safety.key_shifts(self.network, self.facts)
+
     def new_session(self, cache: CacheConfig, kind: type[CacheSession] = CacheSession) -> CacheSession:
         """An empty cache for one run; ``kind`` is a session that reads in a way of its own.
 
         Raises:
             ConfigError: the settings do not fit this model.
         """
+        self.check(cache)
         facts = self.facts
-        cache.check_model(
-            n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=self.in_cache_refusal
-        )
         return kind(
             cache,
             n_layers=facts.n_layers,

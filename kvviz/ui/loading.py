@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from kvviz.catalogue import text
+from kvviz.config import CacheConfig
 from kvviz.errors import KvvizError
 from kvviz.events import ModelFacts
 
@@ -34,6 +35,7 @@ class LoadState:
     message: str = ""
     fraction: float | None = None
     facts: ModelFacts | None = None
+    model: Any = None  # what the store gave; only when ready
 
 
 class Loader:
@@ -66,8 +68,19 @@ class Loader:
             logger.exception("loading %s failed", name)
             self._set(name, LoadState("failed", text("ui.error.load", name=name)))
             raise
-        self._set(name, LoadState("ready", facts=model.facts))
+        self._set(name, LoadState("ready", facts=model.facts, model=model))
         return model
+
+    def remarks(self, name: str, cache: CacheConfig) -> list[str]:
+        """What speaks against ``cache`` on a model that is ready: a refusal, or warnings from its weights."""
+        model = self.state(name).model
+        if model is None:
+            return []
+        try:
+            model.check(cache)
+        except KvvizError as error:
+            return [str(error)]
+        return list(model.warnings(cache))
 
     def warm(self, name: str) -> None:
         """Start loading without waiting; a failure is kept in the state."""

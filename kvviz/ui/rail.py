@@ -82,7 +82,7 @@ def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
         run = gr.Button(text("ui.rail.run"), variant="primary", elem_id="run", min_width=100)
         stop = gr.Button(text("ui.rail.stop"), elem_id="stop", interactive=False, min_width=80)
     line = notice_line(notice(), "run-notice")
-    sides = [_side(context, i, preset, label) for i, (preset, label) in enumerate(presets)]
+    sides = [_side(context, i, preset, label, model) for i, (preset, label) in enumerate(presets)]
     return Rail(model, request, sides, run, stop, line)
 
 
@@ -133,7 +133,7 @@ def _preset(context: AppContext, index: int) -> tuple[gr.Dropdown, gr.HTML]:
     return preset, label
 
 
-def _side(context: AppContext, index: int, preset: gr.Dropdown, label: gr.HTML) -> Side:
+def _side(context: AppContext, index: int, preset: gr.Dropdown, label: gr.HTML, model: gr.Dropdown) -> Side:
     letter = LETTERS[index]
     values = dict(
         zip(form.CACHE_FIELDS, form.cache_fields(context.presets.cache(context.opening[index])), strict=True)
@@ -147,7 +147,7 @@ def _side(context: AppContext, index: int, preset: gr.Dropdown, label: gr.HTML) 
     with accordion:
         fields = _cache_fields(values, letter)
     side = Side(letter, preset, label, fields)
-    _follow(context, side)
+    _follow(context, side, model)
     return side
 
 
@@ -191,27 +191,31 @@ def _cache_fields(values: dict[str, Any], letter: str) -> list[Any]:
     return [made[name] for name in form.CACHE_FIELDS]
 
 
-def _follow(context: AppContext, side: Side) -> None:
+def _follow(context: AppContext, side: Side, model: gr.Dropdown) -> None:
     """A preset fills the fields; a changed field renames the configuration."""
 
-    def fill(preset: str) -> list[Any]:
-        return [*form.cache_fields(context.presets.cache(preset)), encode(notice())]
+    def fill(model: str, preset: str) -> list[Any]:
+        fields = form.cache_fields(context.presets.cache(preset))
+        return [*fields, name_side(context, model, preset, *fields)]
 
-    side.preset.input(fill, side.preset, [*side.fields, side.label], **AT_ONCE)
+    side.preset.input(fill, [model, side.preset], [*side.fields, side.label], **AT_ONCE)
     gr.on(
         [*(field.input for field in side.fields), side.field("overrides").change],
         partial(name_side, context),
-        [side.preset, *side.fields],
+        [model, side.preset, *side.fields],
         side.label,
         trigger_mode="always_last",
         **AT_ONCE,
     )
 
 
-def name_side(context: AppContext, preset: str, *values: Any) -> str:
-    """The line under a preset: what the fields make of it, or why they cannot be read."""
+def name_side(context: AppContext, model: str, preset: str, *values: Any) -> str:
+    """The line under a preset: what the fields make of it and what the loaded model says against it, or why
+    they cannot be read."""
     try:
         label = form.describe(preset, values, context.presets)
+        remarks = context.loader.remarks(str(model or "").strip(), form.read_cache(values))
     except KvvizError as error:
         return encode(notice(str(error), "error"))
-    return encode(notice("" if label == context.presets.label(preset) else label))
+    named = "" if label == context.presets.label(preset) else label
+    return encode(notice(" · ".join([named, *remarks] if named else remarks)))

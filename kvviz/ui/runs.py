@@ -47,6 +47,7 @@ class LiveRun:
         self.superseded = False
         self.phase: Phase = "waiting"
         self.error = ""
+        self.remarks = ""
         self._claimed = False
         self._done = threading.Event()
         self._lock = threading.Lock()

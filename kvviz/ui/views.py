@@ -157,7 +157,9 @@ def run_notice(run: LiveRun, loading: dict[str, Any], *, final: bool) -> dict[st
     if failed:
         return notice(" ".join(dict.fromkeys(failed)), "error")
     if final:
-        return notice() if run.has_started else notice(text("ui.phase.never_began"))
+        return notice(run.remarks) if run.has_started else notice(text("ui.phase.never_began"))
     if run.phase == "loading":
         return loading
-    return notice(text(f"ui.phase.{'stopping' if run.stop.is_set() else run.phase}"), "busy")
+    phase = run.phase if run.phase == "waiting" else "running"  # done, but for its last frame
+    words = text(f"ui.phase.{'stopping' if run.stop.is_set() else phase}")
+    return notice(f"{words} {run.remarks}".rstrip(), "busy")

@@ -29,6 +29,7 @@ def carry(run: LiveRun, context: AppContext) -> None:
         if not run.stop.is_set():
             run.phase = "loading"
             model = context.loader.get(run.model)
+            run.remarks = _remarks(run, context)
             _drive(run, context, model)
     except KvvizError as error:
         run.error = str(error)
@@ -37,6 +38,16 @@ def carry(run: LiveRun, context: AppContext) -> None:
         run.error = text("ui.error.unexpected")
     finally:
         run.finish()
+
+
+def _remarks(run: LiveRun, context: AppContext) -> str:
+    """What the weights say against either configuration, each sentence once. A refusal is the engine's."""
+    told = [
+        text("ui.run.remark", letter=letter, message=sentence)
+        for letter, config in zip("AB", run.configs, strict=False)
+        for sentence in context.loader.remarks(run.model, config.cache)
+    ]
+    return " ".join(told)
 
 
 def _drive(run: LiveRun, context: AppContext, model: Any) -> None:

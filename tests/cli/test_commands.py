@@ -173,3 +173,14 @@ def test_stdout_of_the_real_process_is_one_object():
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["effective_bits"] == 6.25
     assert "300 of 300 tokens" in done.stderr
+
+
+@pytest.mark.parametrize("command", [SCORE, RUN])
+def test_a_warning_from_the_weights_is_told_on_stderr(capsys, monkeypatch, command):
+    monkeypatch.setattr(
+        "kvviz.models.LanguageModel.warnings", lambda self, cache: [f"4 bits: {cache.key.spec}"]
+    )
+    assert main([*command, "--preset", "int4-naive", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 1
+    assert captured.err.splitlines().count("4 bits: int4:token:g64:absmax") == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.config import RunConfig
+from kvviz.config import Middle, RunConfig
 from kvviz.errors import KvvizError
 from kvviz.events import Event, ExactTile, LogitMap, RunFinished, RunStarted, TokenGenerated
 from kvviz.record import RunRecord
@@ -19,10 +19,16 @@ from tests.builders import make_events, make_facts
 
 
 class FakeStore:
-    """Knows one model, or fails with ``error``. ``gate`` holds a load back until it is set."""
+    """Knows one model, or fails with ``error``. ``gate`` holds a load back until it is set. The model has
+    ``warnings`` about any cache that quantizes."""
 
-    def __init__(self, error: Exception | None = None, gate: threading.Event | None = None) -> None:
-        self.error, self.gate = error, gate
+    def __init__(
+        self,
+        error: Exception | None = None,
+        gate: threading.Event | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.error, self.gate, self.warnings = error, gate, list(warnings)
         self.asked: list[str] = []
 
     def get(self, name: str, progress: Any = None) -> Any:
@@ -33,7 +39,11 @@ class FakeStore:
             assert self.gate.wait(10)
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(facts=make_facts())
+        return SimpleNamespace(
+            facts=make_facts(),
+            check=lambda cache: cache.check_model(n_layers=2, head_dim=16),
+            warnings=lambda cache: self.warnings if cache.middle is Middle.QUANTIZE else [],
+        )
 
 
 class FakeRecompute:

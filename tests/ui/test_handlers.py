@@ -14,9 +14,11 @@ import gradio as gr
 import pytest
 
 from kvviz.errors import ConfigError, ModelError
+from kvviz.quant_config import QuantConfig
 from kvviz.ui.context import AppContext
 from kvviz.ui.form import cache_fields
 from kvviz.ui.handlers import RunHandlers
+from kvviz.ui.rail import name_side
 from kvviz.ui.runs import LiveRun, RunStore, ViewChoice
 from kvviz.ui.views import BUILDERS
 from tests.ui.fakes import FakeEngine, FakeStore
@@ -300,3 +302,31 @@ def test_the_store_is_bounded() -> None:
         run.finish()
         store.add(run)
     assert len(store) == 3
+
+
+def test_a_warning_from_the_weights_is_told_before_during_and_after_a_run(make_context: Make) -> None:
+    context = make_context(FakeEngine(pause_s=0.02), FakeStore(warnings=["Beware."]))
+    fields = cache_fields(context.presets.cache("full-stack"))
+    line = json.loads(name_side(context, "tiny", "full-stack", *fields))
+    assert line["text"] == ""  # nothing is known of a model that is not loaded
+    context.loader.get("tiny")
+    assert json.loads(name_side(context, "tiny", "full-stack", *fields))["text"] == "Beware."
+    assert (
+        json.loads(name_side(context, "tiny", "full", *cache_fields(context.presets.cache("full"))))["text"]
+        == ""
+    )
+    client = Client(context)
+    client.prepare()
+    told = set()
+    for _ in client.stream():
+        told.add((client.notice["kind"], client.notice["text"]))
+    assert ("busy", "Running. Configuration B: Beware.") in told
+    assert (client.notice["kind"], client.notice["text"]) == ("info", "Configuration B: Beware.")
+
+
+def test_a_group_that_does_not_divide_is_told_under_the_preset(make_context: Make) -> None:
+    context = make_context()
+    context.loader.get("tiny")
+    cache = replace(context.presets.cache("full-stack"), key=QuantConfig.parse("int4:token:g32:absmax"))
+    line = json.loads(name_side(context, "tiny", "full-stack", *cache_fields(cache)))
+    assert "does not divide head_dim 16" in line["text"]
