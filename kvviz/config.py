@@ -89,21 +89,31 @@ class CacheConfig:
                 return override.key if side == "key" else override.value
         return self.key if side == "key" else self.value
 
-    def check_model(self, *, n_layers: int, head_dim: int, in_cache_refusal: str | None = None) -> None:
+    def check_model(
+        self,
+        *,
+        n_layers: int,
+        head_dim: int,
+        in_cache_refusal: str | None = None,
+        calibrated: bool = False,
+    ) -> None:
         """Refuse what this model cannot do, before anything runs.
 
         Raises:
             ConfigError: a group that does not divide, an override for a layer that is not there, or
                 ``in_cache`` positions or keys before rotary on a model whose rotary positions cannot be moved
-                for the reason that ``in_cache_refusal`` gives.
+                for the reason that ``in_cache_refusal`` gives; or a quantizer that needs a calibration, when
+                there is none (not ``calibrated``).
         """
         for override in self.overrides:
             if not 0 <= override.layer < n_layers:
                 raise ConfigError("override_layer", layer=override.layer, n_layers=n_layers)
         if self.middle is Middle.QUANTIZE:
             for layer in range(n_layers):
-                self.side(layer, "key").check_shape("key", head_dim, self.block_size)
-                self.side(layer, "value").check_shape("value", head_dim, self.block_size)
+                for side in ("key", "value"):
+                    self.side(layer, side).check_shape(side, head_dim, self.block_size)
+                    if self.side(layer, side).needs_calibration and not calibrated:
+                        raise ConfigError("calibration_missing", spec=self.side(layer, side).spec)
                 if self.side(layer, "key").prerotary and in_cache_refusal:
                     raise ConfigError("prerotary_refused", reason=in_cache_refusal)
         if self.position is Position.IN_CACHE and in_cache_refusal:

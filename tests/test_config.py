@@ -50,13 +50,18 @@ def code(build) -> str:
             ("int", 4, Axis.TOKEN, 64, Mapping.ABSMAX, 32, True, 0.5, True),
         ),
         ("fp8+outliers12", ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16, False, 12.0)),
+        ("nuq3:head", ("nuq", 3, Axis.HEAD, None, Mapping.MINMAX, 16)),
+        (
+            "fp8+static+guard2.5",
+            ("fp8", 8, Axis.TENSOR, None, Mapping.ABSMAX, 16, False, 0.0, False, True, 2.5),
+        ),
         ("nf4:head+prerotary", ("nf4", 4, Axis.HEAD, None, Mapping.ABSMAX, 16, True)),
         ("fp8:token:g16", ("fp8", 8, Axis.TOKEN, 16, Mapping.ABSMAX, 16)),
     ],
 )
 def test_spec_strings(spec, fields):
     config = QuantConfig.parse(spec)
-    assert dataclasses.astuple(config) == (*fields, *(False, 0.0, False)[len(fields) - 6 :])
+    assert dataclasses.astuple(config) == (*fields, *(False, 0.0, False, False, 0.0)[len(fields) - 6 :])
     assert config.spec == spec
     assert QuantConfig.parse(f" {spec.upper()} ") == config
 
@@ -88,11 +93,14 @@ def test_spec_round_trip(spec):
         ("nf4", "quant_spec"), ("nf4:token", "quant_group_missing"), ("nf4:head:minmax", "quant_mapping"),
         ("nf3:head", "quant_spec"), ("fp8+", "quant_modifier"), ("fp8+outliers1%", "quant_modifier"),
         ("fp8+outliers-1", "quant_modifier"), ("fp8+rotate", "quant_modifier"), ("+hadamard", "quant_spec"),
-        ("fp8+hadamard+hadamard", "quant_modifier_twice"), ("fp8+static", "quant_static"),
+        ("fp8+hadamard+hadamard", "quant_modifier_twice"), ("fp8+static+static", "quant_modifier_twice"),
         ("fp8+outliers1+outliers2", "quant_modifier_twice"), ("fp8+outliers0", "quant_outliers"),
         ("fp8+outliers50.5", "quant_outliers"), ("fp8+outliers" + "9" * 400, "quant_outliers"),
         ("none+hadamard", "quant_none_modifier"), ("none+outliers1", "quant_none_modifier"),
-        ("none+prerotary", "quant_none_modifier"),
+        ("none+prerotary", "quant_none_modifier"), ("none+static", "quant_none_modifier"),
+        ("nuq8:head", "quant_nuq_bits"), ("nuq4:head:absmax", "quant_nuq_mapping"), ("nuq4", "quant_spec"),
+        ("fp8+guard1", "quant_guard"), ("fp8+static+guard0", "quant_outliers"),
+        ("fp8+static+guard60", "quant_outliers"), ("fp8+outliers1+static+guard1", "quant_guard"),
     ],
 )  # fmt: skip
 def test_bad_specs_are_refused(spec, expected):
@@ -107,6 +115,8 @@ def test_an_unknown_modifier_is_answered_with_those_that_exist():
 @pytest.mark.parametrize(
     ("written", "canonical"),
     [
+        ("fp8+guard+static", "fp8+static+guard1"),
+        ("nuq3:channel:g32:minmax+guard0.5+static+prerotary", "nuq3:channel:g32+prerotary+static+guard0.5"),
         ("fp8+hadamard+outliers2+prerotary", "fp8+prerotary+outliers2+hadamard"),
         (" NF4:head:m16 + Outliers01.50 ", "nf4:head+outliers1.5"),
         ("fp8+outliers0.0001", "fp8+outliers0.0001"),

@@ -22,7 +22,7 @@ from kvviz.cache.sealed import SealedBlocks
 from kvviz.config import CacheConfig, Middle, Offload, Position, Prefill
 from kvviz.errors import KvvizError
 from kvviz.events import MemorySnapshot, SealError, Span, Tier
-from kvviz.quant import Quantizer, make_quantizer
+from kvviz.quant import Calibration, Quantizer, make_quantizer
 from kvviz.quant_config import QuantConfig
 
 #: called for each layer of each step: layer, what its rows read, the step's plan
@@ -43,14 +43,16 @@ class CacheSession:
         dtype: torch.dtype,
         device: torch.device,
         rotary: Rotary,
+        calibration: Calibration | None = None,
     ) -> None:
-        self.config = config
+        """``calibration`` is for quantizers that need one (``nuq``, ``+static``)."""
+        self.config, self.calibration = config, calibration
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.n_layers, self.dtype, self.device = n_layers, dtype, device
         self.observer: Observer | None = None
         self.plan = Plan(config)
         self._rotary = rotary
-        self._key_turn = KeyTurn(rotary, dtype, device)
+        self.key_turn = KeyTurn(rotary, dtype, device)
         self._exact_prompt = config.prefill is Prefill.EXACT
         self.reset()
 
@@ -67,12 +69,12 @@ class CacheSession:
         config = self.config
         key = config.side(index, "key")
         sealed = SealedBlocks(
-            self._quantizer(key),
-            self._quantizer(config.side(index, "value")),
+            self._quantizer(index, "key"),
+            self._quantizer(index, "value"),
             first=config.sink_size,
             device=self.device,
             offload=config.offload is Offload.HOST,
-            key_turn=self._key_turn if key.prerotary else None,
+            key_turn=self.key_turn if key.prerotary else None,
         )
         return LayerCache(
             sealed,
@@ -82,9 +84,16 @@ class CacheSession:
             device=self.device,
         )
 
-    def _quantizer(self, side: QuantConfig) -> Quantizer:
+    def _quantizer(self, layer: int, side: str) -> Quantizer:
+        config = self.config.side(layer, side)
+        if self.config.middle is not Middle.QUANTIZE:
+            config = QuantConfig()  # nothing will be sealed
         return make_quantizer(
-            side, head_dim=self.head_dim, block_size=self.config.block_size, dtype=self.dtype
+            config,
+            head_dim=self.head_dim,
+            block_size=self.config.block_size,
+            dtype=self.dtype,
+            calibration=self.calibration.side(layer, side) if self.calibration else None,
         )
 
     # -- a step ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Room: do it and tell. Runs, comparisons and scores become events; tensors become numpy here, once."""
 
+from kvviz.engine.calibrate import calibrate
 from kvviz.engine.compare import compare
 from kvviz.engine.corpus import Corpus, load_text
 from kvviz.engine.replay import exact_tile, logit_map
@@ -14,6 +15,7 @@ __all__ = [
     "LanguageModel",
     "ModelStore",
     "ScoreResult",
+    "calibrate",
     "check_request",
     "compare",
     "exact_tile",

@@ -23,6 +23,7 @@ from kvviz.models import adapter, safety
 from kvviz.models.fits import in_cache_refusal
 from kvviz.models.hidden import HiddenTaker, watched
 from kvviz.models.tokens import TokenText
+from kvviz.quant import Calibration
 
 
 class LanguageModel:
@@ -88,15 +89,19 @@ class LanguageModel:
         """How each token is shown."""
         return self.token_text.labels(ids, at_start=at_start)
 
-    def check(self, cache: CacheConfig) -> None:
-        """Refuse settings that do not fit this model, before anything runs.
+    def check(self, cache: CacheConfig, *, calibrated: bool = False) -> None:
+        """Refuse settings that do not fit this model, before anything runs; ``calibrated`` when a calibration
+        will be handed in.
 
         Raises:
             ConfigError: says which setting, and what would fit.
         """
         facts = self.facts
         cache.check_model(
-            n_layers=facts.n_layers, head_dim=facts.head_dim, in_cache_refusal=self.in_cache_refusal
+            n_layers=facts.n_layers,
+            head_dim=facts.head_dim,
+            in_cache_refusal=self.in_cache_refusal,
+            calibrated=calibrated,
         )
 
     def warnings(self, cache: CacheConfig) -> list[str]:
@@ -107,13 +112,20 @@ class LanguageModel:
     def _key_shifts(self) -> list[safety.KeyShift]:
         return safety.key_shifts(self.network, self.facts)
 
-    def new_session(self, cache: CacheConfig, kind: type[CacheSession] = CacheSession) -> CacheSession:
-        """An empty cache for one run; ``kind`` is a session that reads in a way of its own.
+    def new_session(
+        self,
+        cache: CacheConfig,
+        kind: type[CacheSession] = CacheSession,
+        *,
+        calibration: Calibration | None = None,
+    ) -> CacheSession:
+        """An empty cache for one run; ``kind`` is a session that reads in a way of its own, ``calibration``
+        what ``nuq`` and ``+static`` need.
 
         Raises:
             ConfigError: the settings do not fit this model.
         """
-        self.check(cache)
+        self.check(cache, calibrated=calibration is not None)
         facts = self.facts
         return kind(
             cache,
@@ -124,6 +136,7 @@ class LanguageModel:
             dtype=self.dtype,
             device=self.device,
             rotary=adapter.rotary(self.network),
+            calibration=calibration,
         )
 
     def forward(

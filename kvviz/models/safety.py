@@ -108,7 +108,7 @@ def half_step(config: QuantConfig) -> float:
     the value (fp8) and where nothing is rounded."""
     if config.codec == "nf4":
         return min(abs(value) for value in normal_float_values() if value) / 2
-    if config.codec != "int":
+    if config.codec not in ("int", "nuq"):  # a codebook is taken for evenly spaced
         return 0.0
     steps = (1 << (config.bits - 1)) - 1 if config.mapping is Mapping.ABSMAX else (1 << config.bits) - 1
     return 0.5 / steps

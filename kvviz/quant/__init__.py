@@ -1,6 +1,19 @@
 """Room: how small can this tensor get? Knows no cache and no model."""
 
 from kvviz.quant.base import Parts, Quantizer, narrow, wide_dtype
+from kvviz.quant.calibration import Calibration, calibrate_side, outside, unguarded
 from kvviz.quant.registry import make_quantizer
+from kvviz.quant.static import SideCalibration
 
-__all__ = ["Parts", "Quantizer", "make_quantizer", "narrow", "wide_dtype"]
+__all__ = [
+    "Calibration",
+    "Parts",
+    "Quantizer",
+    "SideCalibration",
+    "calibrate_side",
+    "make_quantizer",
+    "narrow",
+    "outside",
+    "unguarded",
+    "wide_dtype",
+]

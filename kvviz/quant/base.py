@@ -71,6 +71,10 @@ class GroupedQuantizer(Quantizer):
         """Split codes -> split values in the dtype of ``scale``."""
 
     @abstractmethod
+    def reach(self, scale: Tensor, minimum: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The least and the largest value that codes of these groups are meant for."""
+
+    @abstractmethod
     def pack(self, codes: Tensor) -> Tensor:
         """``(B, H, T, D)`` codes -> stored bytes along the last axis."""
 
@@ -85,7 +89,7 @@ class GroupedQuantizer(Quantizer):
 
     def quantize(self, x: Tensor) -> Parts:
         groups = self.grouping.split(at_least_fp32(x))
-        scale, minimum = (self._as_stored(m) for m in self.choose(groups))
+        scale, minimum = (self.as_stored(m) for m in self.choose(groups))
         assert scale is not None
         wide = groups.dtype
         codes = self.encode(groups, scale.to(wide), None if minimum is None else minimum.to(wide))
@@ -101,7 +105,8 @@ class GroupedQuantizer(Quantizer):
         codes = self.grouping.split(self.unpack(parts["codes"]))
         return narrow(self.grouping.join(self.decode(codes, scale, minimum)), dtype)
 
-    def _as_stored(self, metadata: Tensor | None) -> Tensor | None:
+    def as_stored(self, metadata: Tensor | None) -> Tensor | None:
+        """Metadata as it is kept: 16 bits, or 32."""
         if metadata is None:
             return None
         if self.metadata_dtype is torch.float16:

@@ -31,6 +31,9 @@ class Fp8(GroupedQuantizer):
     def decode(self, codes: Tensor, scale: Tensor, minimum: Tensor | None) -> Tensor:
         return codes.view(torch.float8_e4m3fn).to(scale.dtype) * scale
 
+    def reach(self, scale: Tensor, minimum: Tensor | None) -> tuple[Tensor, Tensor]:
+        return -scale * _E4M3_MAX, scale * _E4M3_MAX
+
     def pack(self, codes: Tensor) -> Tensor:
         return codes
 

@@ -39,6 +39,9 @@ class AbsMax(_Integer):
     def decode(self, codes: Tensor, scale: Tensor, minimum: Tensor | None) -> Tensor:
         return (codes.to(scale.dtype) - self._limit) * scale
 
+    def reach(self, scale: Tensor, minimum: Tensor | None) -> tuple[Tensor, Tensor]:
+        return -scale * self._limit, scale * self._limit
+
 
 class MinMax(_Integer):
     """Spans the group's range; a shifted channel costs no resolution."""
@@ -61,3 +64,7 @@ class MinMax(_Integer):
     def decode(self, codes: Tensor, scale: Tensor, minimum: Tensor | None) -> Tensor:
         assert minimum is not None
         return torch.addcmul(minimum, codes.to(scale.dtype), scale)
+
+    def reach(self, scale: Tensor, minimum: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert minimum is not None
+        return minimum, minimum + scale * self._limit

@@ -53,6 +53,9 @@ class NormalFloat4(GroupedQuantizer):
         values = torch.tensor(_VALUES, dtype=scale.dtype, device=scale.device)
         return values[codes.int()] * scale
 
+    def reach(self, scale: Tensor, minimum: Tensor | None) -> tuple[Tensor, Tensor]:
+        return -scale, scale
+
     def pack(self, codes: Tensor) -> Tensor:
         return pack(codes, _BITS)
 

@@ -40,7 +40,7 @@ class Outliers(Quantizer):
         filled = flat.scatter(-1, places, flat.gather(-1, order[..., -1:]).expand(places.shape))
         parts = self.rest.quantize(self.grouping.unflat(filled, x.shape[1]))
         parts["outliers"] = narrow(flat.gather(-1, places), self.dtype or x.dtype)
-        parts["outlier_places"] = places.to(_place_dtype(size))
+        parts["outlier_places"] = places.to(place_dtype(size))
         return parts
 
     def dequantize(self, parts: Parts, dtype: torch.dtype) -> Tensor:
@@ -51,7 +51,7 @@ class Outliers(Quantizer):
         return narrow(self.grouping.unflat(flat, rest.shape[1]), dtype)
 
 
-def _place_dtype(size: int) -> torch.dtype:
+def place_dtype(size: int) -> torch.dtype:
     """The smallest integer type for a place in a group of ``size`` values."""
     if size <= 1 << 8:
         return torch.uint8
