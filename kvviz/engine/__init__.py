@@ -5,7 +5,7 @@ from kvviz.engine.compare import compare
 from kvviz.engine.corpus import Corpus, load_text
 from kvviz.engine.replay import exact_tile, logit_map
 from kvviz.engine.run import check_request, run
-from kvviz.engine.score import ScoreResult, score
+from kvviz.engine.score import ScoreResult, score, scoring
 from kvviz.models import KnownModel, LanguageModel, ModelStore, known_models
 from kvviz.models import load as load_model
 
@@ -25,4 +25,5 @@ __all__ = [
     "logit_map",
     "run",
     "score",
+    "scoring",
 ]

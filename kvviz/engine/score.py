@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,12 @@ from kvviz.engine.run import check_length
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.events import MemorySnapshot, ModelFacts, SealError
 from kvviz.models import LanguageModel
+from kvviz.quant import Calibration
 
 #: tokens read so far, tokens in all
 Progress = Callable[[int, int], None]
+#: called after each chunk with the sessions that read it: full precision's, the tested one
+Watch = Callable[[CacheSession, CacheSession], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,9 @@ class ScoreResult:
 class _Reader:
     """Feeds one session and times it."""
 
-    def __init__(self, model: LanguageModel, cache: CacheConfig) -> None:
+    def __init__(self, model: LanguageModel, session: CacheSession) -> None:
         self._model = model
-        self.session: CacheSession = model.new_session(cache)
+        self.session = session
         self.seconds = 0.0
 
     def read(self, ids: Sequence[int]) -> Tensor:
@@ -95,36 +99,73 @@ def score(
     *,
     skip: int,
     chunk_size: int = 256,
+    calibration: Calibration | None = None,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> ScoreResult:
     """Score ``ids``: rows ``skip .. len(ids) - 2`` are counted, each predicting the token after it.
 
-    With an exact prefill the first ``skip`` tokens are the prompt.
+    With an exact prefill the first ``skip`` tokens are the prompt. ``calibration`` is what ``nuq`` and
+    ``+static`` need.
 
     Raises:
         KvvizError: the slice is too short, longer than the context without eviction, or does not fit the
             model; or ``stop`` was set.
+    """
+    reading = scoring(model, ids, cache, skip=skip, chunk_size=chunk_size, calibration=calibration)
+    with closing(reading):
+        while True:
+            try:
+                read = next(reading)
+            except StopIteration as finished:
+                result: ScoreResult = finished.value
+                return result
+            if progress is not None and read:
+                progress(read, len(ids))
+            if stop is not None and stop.is_set() and read < len(ids):
+                raise KvvizError("score_stopped", tokens=read)
+
+
+def scoring(
+    model: LanguageModel,
+    ids: Sequence[int],
+    cache: CacheConfig,
+    *,
+    skip: int,
+    chunk_size: int = 256,
+    calibration: Calibration | None = None,
+    full_kind: type[CacheSession] = CacheSession,
+    kind: type[CacheSession] = CacheSession,
+    watch: Watch | None = None,
+) -> Generator[int, None, ScoreResult]:
+    """The same piece by piece: yields the tokens read so far, 0 first; its value is the result.
+
+    ``full_kind`` and ``kind`` are sessions that keep more than they must; ``watch`` looks at both while
+    their tensors exist.
+
+    Raises:
+        KvvizError: as :func:`score`, before anything is read.
     """
     if not 0 <= skip < len(ids) - 1:
         raise ConfigError("score_skip", skip=skip, tokens=len(ids))
     if chunk_size < 1:
         raise ConfigError("int_minimum", name="chunk", value=chunk_size, minimum=1)
     check_length(model, cache.middle is Middle.EVICT, len(ids), 0)
-    full, tested = _Reader(model, CacheConfig()), _Reader(model, cache)
+    full = _Reader(model, model.new_session(CacheConfig(), full_kind))
+    tested = _Reader(model, model.new_session(cache, kind, calibration=calibration))
     sums = torch.zeros(4, dtype=torch.float64)  # NLL full, NLL tested, KL, agreements
     tested.session.begin_prompt()
     try:
+        yield 0
         for start, stop_row in _chunks(len(ids), chunk_size, skip if cache.prefill is Prefill.EXACT else 0):
-            if stop is not None and stop.is_set():
-                raise KvvizError("score_stopped", tokens=start)
             if start == skip:
                 tested.session.end_prompt()
             chunk = ids[start:stop_row]
             reference, measured = full.read(chunk), tested.read(chunk)
             sums += _row_sums(reference, measured, ids, start, skip)
-            if progress is not None:
-                progress(stop_row, len(ids))
+            if watch is not None:
+                watch(full.session, tested.session)
+            yield stop_row
         memory, seal_error = tested.session.memory(), tested.session.seal_error()
     finally:
         full.session.reset()

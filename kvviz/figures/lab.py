@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvviz.experiment import LabResult
-from kvviz.figures import lab_eviction, lab_meaning, lab_middle, lab_positions, lab_recall, lab_sink
+from kvviz.figures import (
+    lab_eviction,
+    lab_meaning,
+    lab_middle,
+    lab_positions,
+    lab_recall,
+    lab_sink,
+    lab_values,
+)
 from kvviz.figures.lab_panel import LabPanel
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
@@ -25,6 +33,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "positions": lab_positions.panels,
         "recall": lab_recall.panels,
         "middle": lab_middle.panels,
+        "values": lab_values.panels,
     }
 )
 

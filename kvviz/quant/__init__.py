@@ -2,15 +2,18 @@
 
 from kvviz.quant.base import Parts, Quantizer, narrow, wide_dtype
 from kvviz.quant.calibration import Calibration, calibrate_side, outside, unguarded
+from kvviz.quant.inspect import Inspected, inspect
 from kvviz.quant.registry import make_quantizer
 from kvviz.quant.static import SideCalibration
 
 __all__ = [
     "Calibration",
+    "Inspected",
     "Parts",
     "Quantizer",
     "SideCalibration",
     "calibrate_side",
+    "inspect",
     "make_quantizer",
     "narrow",
     "outside",

@@ -56,7 +56,7 @@ class _Recorder(Quantizer):
 
 def calibrate_side(x: Tensor, config: QuantConfig, *, head_dim: int, block_size: int) -> SideCalibration:
     """Learn from whole blocks ``(B, H, T, D)`` what ``config`` needs; keys before rotary come unrotated."""
-    seen = _seen(x, config, head_dim=head_dim, block_size=block_size)
+    seen = seen_by_scheme(x, config, head_dim=head_dim, block_size=block_size)
     untrained = SideCalibration(bare_spec(config), levels=torch.linspace(0, 1, 1 << min(config.bits, 8)))
     scheme = scheme_of(config, head_dim=head_dim, block_size=block_size, calibration=untrained)
     assert isinstance(scheme, GroupedQuantizer)
@@ -69,8 +69,8 @@ def calibrate_side(x: Tensor, config: QuantConfig, *, head_dim: int, block_size:
     return SideCalibration(bare_spec(config), scale, minimum, levels)
 
 
-def _seen(x: Tensor, config: QuantConfig, *, head_dim: int, block_size: int) -> Tensor:
-    """What is left for the scheme after outliers and transform."""
+def seen_by_scheme(x: Tensor, config: QuantConfig, *, head_dim: int, block_size: int) -> Tensor:
+    """What is left of whole blocks ``(B, H, T, D)`` for the scheme, after outliers and transform."""
     recorder = _Recorder(config, head_dim=head_dim, block_size=block_size)
     wrap(recorder, config).quantize(x)
     return recorder.seen.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
@@ -91,7 +91,7 @@ def outside(x: Tensor, config: QuantConfig, calibration: SideCalibration, *, blo
     """True where whole blocks ``(B, H, T, D)`` lie outside the range of static scales, as the scheme meets
     them (transformed, outliers taken out)."""
     head_dim = x.shape[-1]
-    seen = _seen(x, config, head_dim=head_dim, block_size=block_size)
+    seen = seen_by_scheme(x, config, head_dim=head_dim, block_size=block_size)
     scheme = scheme_of(config, head_dim=head_dim, block_size=block_size, calibration=calibration)
     assert isinstance(scheme, GroupedQuantizer)
     return Static(scheme, calibration).excess(seen) > 0

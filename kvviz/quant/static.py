@@ -50,22 +50,23 @@ class Static(Quantizer):
 
     def quantize(self, x: Tensor) -> Parts:
         scheme, wide = self.scheme, at_least_fp32(x)
-        codes = scheme.encode(scheme.grouping.split(wide), *self._metadata(wide))
+        codes = scheme.encode(scheme.grouping.split(wide), *self.metadata(wide))
         return {"codes": scheme.pack(scheme.grouping.join(codes))}
 
     def dequantize(self, parts: Parts, dtype: torch.dtype) -> Tensor:
         scheme, codes = self.scheme, self.scheme.unpack(parts["codes"])
         probe = torch.empty(0, dtype=wide_dtype(dtype), device=codes.device)
         split = scheme.grouping.split(codes)
-        return narrow(scheme.grouping.join(scheme.decode(split, *self._metadata(probe))), dtype)
+        return narrow(scheme.grouping.join(scheme.decode(split, *self.metadata(probe))), dtype)
 
     def excess(self, x: Tensor) -> Tensor:
         """How far ``(B, H, T, D)`` lie outside the calibrated range, same shape; not above 0 inside it."""
         groups = self.scheme.grouping.split(at_least_fp32(x))
-        low, high = self.scheme.reach(*self._metadata(groups))
+        low, high = self.scheme.reach(*self.metadata(groups))
         return self.scheme.grouping.join(torch.maximum(low - groups, groups - high))
 
-    def _metadata(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+    def metadata(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scale and minimum of the split view, in the dtype of ``like``."""
         scale, minimum = self.calibration.scale, self.calibration.minimum
         assert scale is not None
         return scale.to(like), None if minimum is None else minimum.to(like)

@@ -27,7 +27,9 @@ def test_only_what_asks_the_model_waits_in_a_queue_and_two_run_at_once(demo) -> 
     queued = [fn for fn in demo.fns.values() if fn.queue and not any(t[1] == "unload" for t in fn.targets)]
     assert {fn.name for fn in queued} == {"stream", "fulfil"}, "runs, experiments and recomputations"
     assert {(fn.concurrency_id, fn.concurrency_limit) for fn in queued} == {("model", 2)}
-    assert len(queued) == 2 + len(lab.experiments())
+    placed = {getattr(block, "elem_id", None) for block in demo.blocks.values()}
+    offered = [info for info in lab.experiments() if f"lab-{info.name}-run" in placed]
+    assert len(queued) == 2 + len(offered)
 
 
 def test_a_closed_tab_is_noticed(demo) -> None:
