@@ -15,6 +15,7 @@ from kvviz.figures import (
     lab_middle,
     lab_positions,
     lab_recall,
+    lab_requantize,
     lab_sink,
     lab_values,
 )
@@ -34,6 +35,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "recall": lab_recall.panels,
         "middle": lab_middle.panels,
         "values": lab_values.panels,
+        "requantize": lab_requantize.panels,
     }
 )
 

@@ -4,6 +4,7 @@ from kvviz.quant.base import Parts, Quantizer, narrow, wide_dtype
 from kvviz.quant.calibration import Calibration, calibrate_side, outside, unguarded
 from kvviz.quant.inspect import Inspected, inspect
 from kvviz.quant.registry import make_quantizer
+from kvviz.quant.requantize import Requantized, SealedOnce
 from kvviz.quant.static import SideCalibration
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "Inspected",
     "Parts",
     "Quantizer",
+    "Requantized",
+    "SealedOnce",
     "SideCalibration",
     "calibrate_side",
     "inspect",
