@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from kvviz.experiment import LabResult
 from kvviz.figures import (
+    lab_error,
     lab_eviction,
     lab_meaning,
     lab_middle,
@@ -35,6 +36,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "recall": lab_recall.panels,
         "middle": lab_middle.panels,
         "values": lab_values.panels,
+        "error": lab_error.panels,
         "requantize": lab_requantize.panels,
     }
 )

@@ -12,7 +12,7 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.lab import eviction, meaning, middle, positions, recall, requantize, sink, values
+from kvviz.lab import error, eviction, meaning, middle, positions, recall, requantize, sink, values
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
@@ -24,6 +24,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     recall.EXPERIMENT,
     middle.EXPERIMENT,
     values.EXPERIMENT,
+    error.EXPERIMENT,
     requantize.EXPERIMENT,
 )
 
