@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from kvviz.experiment import LabResult
 from kvviz.figures import (
+    lab_calibration,
     lab_error,
     lab_eviction,
     lab_meaning,
@@ -36,6 +37,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "recall": lab_recall.panels,
         "middle": lab_middle.panels,
         "values": lab_values.panels,
+        "calibration": lab_calibration.panels,
         "error": lab_error.panels,
         "requantize": lab_requantize.panels,
     }

@@ -23,10 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kvviz.attention import RowRule, Tile, attend
 from kvviz.cache import CacheSession
-from kvviz.cache.buffer import TokenBuffer
-from kvviz.cache.layer import ExactPart
 from kvviz.catalogue import text
 from kvviz.config import CacheConfig, Middle
 from kvviz.engine import ScoreResult, scoring
@@ -34,6 +31,7 @@ from kvviz.errors import ConfigError
 from kvviz.experiment import Cell, Control, ExperimentInfo, LabResult, Table, table
 from kvviz.lab.bench import Bench, Experiment, Experimenting
 from kvviz.lab.quant_bench import SIDES, check_text, snr_db
+from kvviz.lab.twin import OutputSession, TwinSession
 from kvviz.quant_config import QuantConfig
 from kvviz.units import format_number, format_share
 
@@ -48,40 +46,6 @@ INFO = ExperimentInfo(
     ),
     group="quant",
 )
-
-
-class OutputSession(CacheSession):
-    """Remembers each layer's attention output of the last step, ``(1, H, Q, D)``."""
-
-    def reset(self) -> None:
-        super().reset()
-        self.outputs: dict[int, Tensor] = {}
-
-    def attend(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        output = super().attend(layer, query, scale)
-        self.outputs[layer] = output
-        return output
-
-
-class TwinSession(OutputSession):
-    """Keeps exact keys and values beside the sealed ones, and reads both with the same queries."""
-
-    def reset(self) -> None:
-        super().reset()
-        self.twins = [{side: TokenBuffer(self.device) for side in SIDES} for _ in range(self.n_layers)]
-        self.exact_outputs: dict[int, Tensor] = {}
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        super().append(layer, keys, values)
-        for side, fresh in zip(SIDES, (keys, values), strict=True):
-            self.twins[layer][side].append(fresh)
-
-    def attend(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        rows = range(self.seen_tokens, self.seen_tokens + query.shape[2])
-        rule = RowRule.of([0] * len(rows), [row + 1 for row in rows], self.device)
-        tile = Tile(0, *(self.twins[layer][side].view() for side in SIDES))
-        self.exact_outputs[layer] = attend(query, [ExactPart(rule, None, tile)], scale).output
-        return super().attend(layer, query, scale)
 
 
 class _Follower:
@@ -115,10 +79,9 @@ def _energies(session: TwinSession, side: str) -> list[tuple[Tensor, Tensor]]:
     """For each layer the squares of exact values and of errors of everything sealed, ``(H_kv, T, D)``
     float64: what the codes give back now against what was kept beside them."""
     found = []
-    for layer, twin in zip(session.layers, session.twins, strict=True):
-        first, tokens = layer.sealed.first, layer.sealed.tokens
-        exact = twin[side].view(first, first + tokens)[0].double().cpu()
-        read = layer.sealed.sides[side].read(0, tokens, session.device, session.dtype)
+    for index, layer in enumerate(session.layers):
+        exact = session.exact_sealed(index, side)[0].double().cpu()
+        read = layer.sealed.sides[side].read(0, layer.sealed.tokens, session.device, session.dtype)
         found.append((exact.square(), (exact - read[0].double().cpu()).square()))
     return found
 

@@ -12,7 +12,18 @@ from typing import Any
 from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
-from kvviz.lab import error, eviction, meaning, middle, positions, recall, requantize, sink, values
+from kvviz.lab import (
+    calibration,
+    error,
+    eviction,
+    meaning,
+    middle,
+    positions,
+    recall,
+    requantize,
+    sink,
+    values,
+)
 from kvviz.lab.bench import Bench, Experiment
 
 #: In the order in which a student meets them.
@@ -26,6 +37,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     values.EXPERIMENT,
     error.EXPERIMENT,
     requantize.EXPERIMENT,
+    calibration.EXPERIMENT,
 )
 
 
