@@ -54,8 +54,13 @@ class SealEnergy:
     def add(self, side: str, exact: Tensor, restored: Tensor) -> None:
         """Count ``(B, H_kv, T, D)`` exact values and what came back."""
         wide = exact.double()
-        self.signal[side] += wide.square().sum((0, 2)).cpu()
-        self.error[side] += (wide - restored.double()).square().sum((0, 2)).cpu()
+        error = wide - restored.double()
+        self.add_sums(side, wide.square().sum((0, 2)).cpu(), error.square().sum((0, 2)).cpu())
+
+    def add_sums(self, side: str, signal: Tensor, error: Tensor) -> None:
+        """Count sums of squares ``(H_kv, D)`` that were taken elsewhere."""
+        self.signal[side] += signal
+        self.error[side] += error
 
 
 class LayerCache:

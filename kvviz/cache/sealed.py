@@ -39,11 +39,21 @@ class SealedSide:
     def seal(self, exact: Tensor, start: int) -> Tensor:
         """Quantize whole blocks ``(B, H_kv, t, D)``, the next after ``start`` sealed tokens, and store them
         where this side lives; what will be read of them comes back."""
+        parts, restored = self.code(exact, start)
+        self.store(parts)
+        return restored
+
+    def code(self, exact: Tensor, start: int) -> tuple[Parts, Tensor]:
+        """Parts of whole blocks, the next after ``start`` sealed tokens, and what will be read of them;
+        nothing is stored. The first axis may be anything, layers for one."""
         own = exact if self.turn is None else self.turn.undo(exact, self.first + start)
         parts = self.quantizer.quantize(own)
+        return parts, self._restore(parts, start, exact.dtype)
+
+    def store(self, parts: Parts) -> None:
+        """Keep parts where this side lives."""
         for part, tensor in parts.items():
             self.buffers[part].append(tensor)
-        return self._restore(parts, start, exact.dtype)
 
     def read(self, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Restored ``(B, H_kv, stop - start, D)`` of sealed tokens ``[start, stop)``; the edges are whole

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kvviz.attention import Attention, RowRule, attend, difference, rotate
 from kvviz.cache import ledger
+from kvviz.cache.ahead import seal_ahead
 from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.layer import ExactPart, LayerCache
 from kvviz.cache.plan import Plan, StepPlan
@@ -122,6 +123,7 @@ class CacheSession:
         self._step = step
         self._rules = [RowRule.of(part.low, part.high, self.device) for part in step.parts]
         self._turns = [self._turn(step, self.stands(step, part.tier)) for part in step.parts]
+        seal_ahead(self.layers, min(step.seal_to, self.seen_tokens))
         return step
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> None:

@@ -49,7 +49,8 @@ def unpack(packed: Tensor, bits: int, length: int) -> Tensor:
 
 def _lanes(x: Tensor, count: int) -> Tensor:
     """``(..., N)`` -> ``(..., ceil(N / count), count)``, zeros at the end."""
-    x = pad(x, (0, -x.shape[-1] % count))
+    if x.shape[-1] % count:
+        x = pad(x, (0, -x.shape[-1] % count))
     return x.reshape(*x.shape[:-1], -1, count)
 
 
