@@ -86,13 +86,14 @@ def _bars(result: LabResult, column: str, number: str, words: str, custom: list[
     values: list[Any] = main.column(column)
     return go.Figure(
         go.Bar(
-            x=[escape(str(name)) for name in main.column("configuration")],
+            x=[text(f"lab.calibration.short.{kind}") for kind in result.marks["kinds"]],
             y=values,
             text=[f"{value:{number}}" for value in values],
             textposition="outside",
             cliponaxis=False,
             customdata=custom,
             marker={"color": [series_color(place) for place in range(len(values))]},
-            hovertemplate=f"<b>%{{x}}</b><br>{words}<extra>{text('figures.kind.measured')}</extra>",
+            hovertext=[escape(str(name)) for name in main.column("configuration")],
+            hovertemplate=f"<b>%{{hovertext}}</b><br>{words}<extra>{text('figures.kind.measured')}</extra>",
         )
     )

@@ -35,7 +35,14 @@ def draw_heads(result: LabResult) -> go.Figure:
     both = np.stack([result.arrays[f"{side}_heads"] for side in _SIDES])
     titles = [text(f"lab.error.figure.{side}") for side in _SIDES]
     top = max(float(both.max()), 1e-6)
-    return heads_figure("lab_error_heads", both, titles, text("lab.error.figure.relative"), top)
+    figure = heads_figure("lab_error_heads", both, titles, text("lab.error.figure.relative"), top)
+    figure.update_xaxes(title_text=text("lab.error.figure.kv_head"))
+    words = text("lab.error.figure.hover_head", layer="%{y}", head="%{x}")
+    for trace, title in zip(figure.data, titles, strict=True):
+        trace.hovertemplate = (
+            f"<b>{title}</b><br>{words}: %{{z:.2%}}<extra>{text('figures.kind.measured')}</extra>"
+        )
+    return figure
 
 
 def draw_outputs(result: LabResult) -> go.Figure:

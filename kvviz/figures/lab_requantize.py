@@ -15,6 +15,7 @@ from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, empty_figure, escape, frame, palette, to_payload
 
 _HEIGHT = 400
+_TOP_LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}}
 _AXES = ("token", "channel", "head", "tensor")
 
 
@@ -64,7 +65,7 @@ def draw_layers(result: LabResult) -> go.Figure:
             values = result.arrays[f"layers_{kind}"][place]
             name = text(f"lab.requantize.figure.{kind}", spec=spec)
             figure.add_scatter(
-                x=np.arange(len(values)), y=values, name=escape(name), legendgroup=spec,
+                x=np.arange(len(values)), y=values, name=escape(spec), legendgroup=spec,
                 showlegend=kind == "again", mode="lines", line={**_line(spec), "width": width},
                 hovertemplate=f"<b>{escape(name)}</b><br>{text('figures.hover.layer', layer='%{x}')}"
                 + f": %{{y:.2%}}<extra>{text('figures.kind.measured')}</extra>",
@@ -85,13 +86,14 @@ def draw_kl(result: LabResult) -> go.Figure:
         values = result.arrays[f"kl_{kind}"][:, -1]
         name = text(f"lab.requantize.figure.bar_{kind}")
         figure.add_bar(
-            x=[escape(spec) for spec in marks["schemes"]], y=values, name=name,
+            x=[escape(spec).replace(":", ":<br>", 1) for spec in marks["schemes"]], y=values, name=name,
             text=[f"{value:.3g}" for value in values], textposition="outside", cliponaxis=False,
             marker={"color": style.color},
-            hovertemplate=f"<b>%{{x}}</b><br>{name}: %{{y:.5f}}"
+            hovertext=[escape(spec) for spec in marks["schemes"]],
+            hovertemplate=f"<b>%{{hovertext}}</b><br>{name}: %{{y:.5f}}"
             + f"<extra>{text('figures.kind.measured')}</extra>",
         )  # fmt: skip
     figure.update_yaxes(title_text=text("lab.requantize.figure.kl"), type="log", dtick=1)
     return frame(
-        figure, "lab_requantize_kl", _HEIGHT, barmode="group", legend=bottom_legend(-0.35), margin=MARGIN
+        figure, "lab_requantize_kl", _HEIGHT, barmode="group", legend=_TOP_LEGEND, margin={**MARGIN, "t": 50}
     )
