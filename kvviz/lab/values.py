@@ -51,7 +51,7 @@ INFO = ExperimentInfo(
         Control("quantizer", "quantizer", "int4:token:g64:absmax"),
         Control("block", "int", 0, low=0, high=100_000),
         Control("start", "int", 3000, low=0, high=1_000_000),
-        Control("length", "int", 2048, low=16, high=8192),
+        Control("length", "int", 1024, low=16, high=8192),
     ),
     group="quant",
 )

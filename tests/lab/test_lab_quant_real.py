@@ -25,9 +25,9 @@ def test_a_real_key_channel_stands_out_and_the_frame_is_small(default_model):
     if result.text_sha256.startswith("71f2ff5d99bdc1f9"):
         assert 63 in result.marks["outliers"][0]
     whole, *_ = result.tables["values_summary"].column("relative_error")
-    finer = result_of(default_model, "values", quantizer="int4:channel:g32:minmax", length=1024)
+    finer = result_of(default_model, "values", quantizer="int4:channel:g32:minmax")
     assert finer.tables["values_summary"].column("relative_error")[0] < whole / 2
-    turned = result_of(default_model, "values", quantizer="int4:token:g64:absmax+hadamard", length=1024)
+    turned = result_of(default_model, "values", quantizer="int4:token:g64:absmax+hadamard")
     for one in (result, finer, turned):
         assert sum(len(str(plot)) for plot in plots(one)) < 200_000
 
@@ -55,7 +55,7 @@ def test_the_error_is_followed_to_the_words(default_model):
 
 
 def test_static_scales_clip_more_on_another_kind_of_text(default_model):
-    result = result_of(default_model, "calibration", run_on="code", length=300, learn_tokens=200)
+    result = result_of(default_model, "calibration", run_on="code", length=264, learn_tokens=200)
     main = result.tables["calibration"]
     dynamic, matched, mismatched, guarded = main.column("kl")
     assert dynamic < matched < mismatched
