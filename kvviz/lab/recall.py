@@ -7,8 +7,8 @@ tokens. Does not know how the numbers are drawn.
 Progress counts the document's tokens alone, so that it does not depend on how a model's chat looks. Arrays
 of the result (``C`` caches, ``D`` depths), each ``(C, D)``: ``probability`` of the whole number;
 ``fact_mass`` and ``fact_peak``, the share of attention of the prompt's last row that went to the fact's
-tokens, as the mean of all layers and heads and as the largest. The table ``fluency`` is over sampled rows of
-the document that no longer fit into the budget. Marks: ``caches``, ``depths``.
+tokens, as the mean of all layers and heads and as the largest. The table ``fluency`` is over the rows of the
+document that no longer fit into the budget. Marks: ``caches``, ``depths``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from kvviz.units import format_share
 CACHES = ("full", "window", "sinks", "quantized")
 DEPTHS = ("10", "30", "50", "70", "90")
 _ANSWER_TOKENS = 12
-_SCORED_ROWS = 16  # of each chunk, for the perplexity of the document
 
 INFO = ExperimentInfo(
     "recall",
@@ -195,8 +194,7 @@ def _asked(
     last, told = len(asked.ids) - 1, 0
     for start in range(0, last, CHUNK_SIZE):
         chunk = asked.ids[start : min(start + CHUNK_SIZE, last)]
-        inside = np.unique(np.linspace(0, len(chunk) - 1, _SCORED_ROWS).astype(np.int64)) + start
-        scored = [row for row in inside.tolist() if first_scored <= row < asked.document.stop - 1]
+        scored = list(range(max(start, first_scored), min(start + len(chunk), asked.document.stop - 1)))
         logits = bench.model.forward(chunk, session, last_only=False, rows=[row - start for row in scored])
         nll += nll_of_sample(logits, asked.ids, scored).tolist()
         read = (start + len(chunk)) * settings["length"] // last
