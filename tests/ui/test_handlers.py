@@ -255,9 +255,9 @@ def test_stop_touches_no_other_session(make_context: Make) -> None:
 
 
 def test_a_closed_tab_stops_its_run(make_context: Make) -> None:
-    engine = FakeEngine(pause_s=0.02)
+    engine = FakeEngine(pause_s=0.05)
     client = Client(make_context(engine))
-    assert client.prepare(tokens=300)
+    assert client.prepare(tokens=60)
     frames = client.stream()
     next(frames)
     run = client.run
@@ -268,8 +268,8 @@ def test_a_closed_tab_stops_its_run(make_context: Make) -> None:
 
 
 def test_a_watcher_that_goes_away_stops_the_run(make_context: Make) -> None:
-    client = Client(make_context(FakeEngine(pause_s=0.02)))
-    assert client.prepare(tokens=300)
+    client = Client(make_context(FakeEngine(pause_s=0.05)))
+    assert client.prepare(tokens=60)
     frames = client.handlers.stream(client.request, client.pending)
     next(frames)
     frames.close()  # type: ignore[attr-defined]
