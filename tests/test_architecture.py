@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kvviz"
-BASE = {"config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment"}
+BASE = {"config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes"}
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {
     "quant": set(),

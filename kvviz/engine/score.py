@@ -162,7 +162,7 @@ def scoring(
                 tested.session.end_prompt()
             chunk = ids[start:stop_row]
             reference, measured = full.read(chunk), tested.read(chunk)
-            sums += _row_sums(reference, measured, ids, start, skip)
+            sums += row_sums(reference, measured, ids, start, skip)
             if watch is not None:
                 watch(full.session, tested.session)
             yield stop_row
@@ -200,8 +200,9 @@ def _chunks(tokens: int, chunk_size: int, prompt_tokens: int) -> Iterator[tuple[
         start = stop
 
 
-def _row_sums(full: Tensor, tested: Tensor, ids: Sequence[int], start: int, skip: int) -> Tensor:
-    """Sums over the counted rows of a chunk: NLL of both, KL, top-1 agreements."""
+def row_sums(full: Tensor, tested: Tensor, ids: Sequence[int], start: int, skip: int) -> Tensor:
+    """Sums over the counted rows (``skip .. len(ids) - 2``) of a chunk that begins at row ``start``: NLL of
+    both, KL, top-1 agreements. Log-probabilities are ``(Q, V)``."""
     first = max(0, skip - start)
     last = min(full.shape[0], len(ids) - 1 - start)
     if first >= last:
