@@ -1,4 +1,4 @@
-"""The same engine from a terminal: ``score``, ``run``, ``lab`` and ``presets``.
+"""The same engine from a terminal: ``score``, ``run``, ``lab``, ``bench`` and ``presets``.
 
 With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
 sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
@@ -10,17 +10,19 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvviz import presets
 from kvviz.catalogue import text
+from kvviz.cli import bench as bench_words
 from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
 from kvviz.config import CacheConfig, RunConfig, SamplingConfig
 from kvviz.errors import ConfigError, KvvizError
+from kvviz.experiment import LabResult
 from kvviz.record import RunRecord
 
 _REFUSED, _FAILED, _INTERRUPTED = 2, 1, 130
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kvviz.engine import known_models
 
     arguments = parser(known_models()[0].name).parse_args(argv)
-    commands = {"score": _score, "run": _run, "lab": _lab, "presets": _presets}
+    commands = {"score": _score, "run": _run, "lab": _lab, "bench": _bench, "presets": _presets}
     with contextlib.redirect_stdout(sys.stderr):
         try:
             return commands[arguments.command](arguments, terminal)
@@ -145,7 +147,7 @@ def _read(path: str) -> str:
 
 
 def _lab(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    from kvviz import engine, lab
+    from kvviz import lab
 
     offered = {info.name: info for info in lab.experiments()}
     if arguments.experiment is None:
@@ -158,14 +160,37 @@ def _lab(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if arguments.experiment not in offered:
         raise ConfigError("experiment_unknown", name=arguments.experiment, known=", ".join(offered))
     given = lab_words.read_settings(offered[arguments.experiment], arguments.set)
-    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
-    result = lab_words.follow(lab.perform(model, arguments.experiment, given), terminal)
-    if arguments.csv is not None:
-        lab_words.write_csv(result, arguments.csv)
+    result = _performed(arguments, terminal, arguments.experiment, given)
     if arguments.json:
         terminal.show_json(result.to_dict())
     else:
         terminal.show(lab_words.result_words(result))
+    return 0
+
+
+def _performed(
+    arguments: argparse.Namespace, terminal: Terminal, name: str, given: Mapping[str, Any]
+) -> LabResult:
+    """One experiment, its tables written where ``--csv`` says."""
+    from kvviz import engine, lab
+
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    result = lab_words.follow(lab.perform(model, name, given), terminal)
+    if arguments.csv is not None:
+        lab_words.write_csv(result, arguments.csv)
+    return result
+
+
+def _bench(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz import lab
+
+    (info,) = (info for info in lab.experiments() if info.name == arguments.bench)
+    given = lab.FULL_SLICE | lab_words.read_settings(info, arguments.set)
+    result = _performed(arguments, terminal, arguments.bench, given)
+    if arguments.json:
+        terminal.show_json(result.to_dict())
+    else:
+        terminal.show(bench_words.markdown(result))
     return 0
 
 

@@ -104,6 +104,7 @@ class ExperimentInfo:
     name: str
     controls: tuple[Control, ...]
     group: Group = "sink"
+    opens: bool = False  # its results hold configurations that can be tried on a prompt
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every control's value: given ones checked, the rest by default.
@@ -162,7 +163,8 @@ class LabResult:
 
     ``finding`` says it in one or two sentences with the measured numbers. The first table is the main one.
     ``arrays`` are what the figure draws; their shapes are told in the experiment's module. ``marks`` are
-    plain values beside them (labels of tokens, names of series, positions to mark).
+    plain values beside them (labels of tokens, names of series, positions to mark). ``configurations`` are
+    caches that can be tried on a prompt (``CacheConfig.to_dict()``), by the name that the tables give them.
     """
 
     experiment: str
@@ -174,6 +176,7 @@ class LabResult:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     marks: dict[str, Any] = field(default_factory=dict)
     elapsed_ms: float = 0.0
+    configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; what is not finite becomes None."""
@@ -192,6 +195,7 @@ class LabResult:
             },
             "arrays": {name: _rounded(values) for name, values in self.arrays.items()},
             "marks": self.marks,
+            "configurations": self.configurations,
         }
         finite: dict[str, Any] = _finite(plain)
         return finite

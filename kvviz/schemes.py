@@ -1,5 +1,5 @@
-"""The quantization schemes that are compared by name: the page, the terminal, the tests and the README's table
-all read this one list.
+"""The quantization schemes that are compared by name: the page, the terminal, the tests and the README's
+table all read this one list.
 
 Knows spec strings; knows no model and no measurement.
 """
@@ -16,14 +16,19 @@ from kvviz.quant_config import Axis, QuantConfig
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A named pair of quantizers. Its words: ``scheme.<name>``."""
+    """A named pair of quantizers."""
 
     name: str
     key: str
     value: str
 
+    @property
+    def needs_calibration(self) -> bool:
+        """True when a text must have been read before."""
+        return any(QuantConfig.parse(spec).needs_calibration for spec in (self.key, self.value))
+
     def sides(self, head_dim: int, block_size: int) -> tuple[QuantConfig, QuantConfig]:
-        """Both quantizers with groups that divide ``head_dim`` (token) and ``block_size`` (channel)."""
+        """K and V with groups that divide ``head_dim`` (token) and ``block_size`` (channel)."""
         return (
             fitted(QuantConfig.parse(self.key), head_dim, block_size),
             fitted(QuantConfig.parse(self.value), head_dim, block_size),

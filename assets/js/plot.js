@@ -17,6 +17,8 @@
   const NARROW = 460;
   /** A pointer that moved farther than this was dragging. */
   const CLICK_PX = 4;
+  /** A click this near means a point. */
+  const NEAR_PX = 14;
 
   /** Smaller words where there is little room, so that titles side by side do not meet. */
   function fitted(layout, width) {
@@ -109,6 +111,26 @@
       return cells[layer]?.[head] === undefined ? null : { layer, head };
     }
 
+    /** The named point (its ``customdata``) nearest to the pointer, if it is near. */
+    function pointAt({ clientX, clientY }) {
+      if (!value?.points || !node.calcdata) return null;
+      const { xaxis, yaxis } = node._fullLayout;
+      const box = node.getBoundingClientRect();
+      let nearest = null;
+      let least = NEAR_PX;
+      for (const points of node.calcdata) {
+        const names = points[0].trace?.customdata;
+        if (!names) continue;
+        points.forEach((point, i) => {
+          const x = box.left + xaxis._offset + xaxis.c2p(point.x);
+          const y = box.top + yaxis._offset + yaxis.c2p(point.y);
+          const distance = Math.hypot(clientX - x, clientY - y);
+          if (distance < least) [least, nearest] = [distance, names[i]];
+        });
+      }
+      return nearest;
+    }
+
     let pressed = null;
     node.addEventListener("pointerdown", (event) => (pressed = event.isPrimary && event.button === 0 ? event : null), true);
     window.addEventListener("pointercancel", () => (pressed = null));
@@ -116,6 +138,8 @@
       const from = pressed;
       pressed = null;
       if (!from || Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) > CLICK_PX) return;
+      const point = pointAt(event);
+      if (point !== null) trigger("click", { point });
       const cell = cellAt(event);
       if (!cell) return;
       selected = cell;
@@ -135,6 +159,7 @@
         root.classList.toggle("kv-void", !next.figure);
         if (!next.figure) return;
         value = next;
+        node.classList.toggle("kv-choose", Boolean(next.points));
         selected = next.pick ?? null;
         heading.textContent = next.heading ?? "";
         heading.hidden = !next.heading;

@@ -20,12 +20,14 @@ CACHE_FLAGS = {
     "offload": "offload",
     "prefill": "prefill",
 }
+#: experiments that print a table of the README
+BENCHES = ("quality",)
 _WHOLE_NUMBERS = ("sink", "window", "block")
 _DEFAULT_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
-    """``score``, ``run``, ``lab`` and ``presets`` with their flags."""
+    """``score``, ``run``, ``lab``, ``bench`` and ``presets`` with their flags."""
     root = argparse.ArgumentParser(
         prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
     )
@@ -52,6 +54,12 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(lab, "csv", metavar="FOLDER")
     _flag(lab, "model", default=default_model)
     _flag(lab, "json", action="store_true")
+    bench = _command(commands, "bench")
+    bench.add_argument("bench", choices=BENCHES, help=text("cli.help.bench"))
+    _flag(bench, "set", action="append", default=[], metavar="KEY=VALUE")
+    _flag(bench, "csv", metavar="FOLDER")
+    _flag(bench, "model", default=default_model)
+    _flag(bench, "json", action="store_true")
     _flag(_command(commands, "presets"), "json", action="store_true")
     return root
 

@@ -32,7 +32,8 @@ def _live(factory: str, value: dict[str, Any], elem_id: str, classes: Sequence[s
 
 
 def live_plot(value: dict[str, Any], elem_id: str, classes: Sequence[str] = ()) -> gr.HTML:
-    """A plotly figure, updated in place; a click on a heatmap with a ``pick`` tells layer and head.
+    """A plotly figure, updated in place; a click on a heatmap with a ``pick`` tells layer and head, one
+    near a point of a figure with ``points`` tells what the point carries.
 
     Without a figure there is nothing to see of it; a ``heading`` stands above the figure.
     """

@@ -16,6 +16,7 @@ from kvviz.ui import form, lab_views
 from kvviz.ui.components import data_tables, file_offer, live_plot, notice_line, words
 from kvviz.ui.context import AppContext
 from kvviz.ui.lab_handlers import LabHandlers
+from kvviz.ui.opening import OpenHandlers
 from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, Page
 from kvviz.ui.rail import AT_ONCE, USUAL_HEAD_DIM
 from kvviz.ui.status import Header
@@ -33,7 +34,9 @@ def build_experiments(context: AppContext, page: Page, group: Group) -> None:
         for number, info in enumerate(offered, 1):
             title = text("ui.lab.numbered", n=number, title=text(f"lab.{info.name}.title"))
             with gr.Tab(title, id=info.name), gr.Column(elem_classes="kv-experiment"):
-                _Panel(context, page.header, info)
+                panel = _Panel(context, page.header, info)
+                if info.opens:
+                    _offer_configurations(context, page, info, panel)
 
 
 class _Panel:
@@ -69,6 +72,7 @@ class _Panel:
             offer = file_offer(f"lab-{name}-file")
         handlers = LabHandlers(context, info)
         shown, pending = gr.State(""), gr.State("")
+        self.plots, self.shown = plots, shown
         begun = run.click(
             handlers.prepare,
             [header.model, *controls],
@@ -89,6 +93,28 @@ class _Panel:
         stop.click(handlers.stop, None, stop, **AT_ONCE)
         files["csv"].click(handlers.csv, shown, offer, **AT_ONCE)
         files["json"].click(handlers.json, shown, offer, **AT_ONCE)
+
+
+def _offer_configurations(context: AppContext, page: Page, info: ExperimentInfo, panel: _Panel) -> None:
+    """What was measured can be tried on a prompt: a click on a point, or a list and a button, fill
+    configuration B of the Run tab."""
+    assert page.run is not None
+    side = page.run.rail.sides[-1]
+    opening = OpenHandlers(context)
+    with gr.Row(elem_classes="kv-lab-open"):
+        choice = gr.Dropdown(
+            [], label=text("ui.lab.open_choice"), info=text("ui.lab.open_info", letter=side.letter),
+            interactive=True, elem_id=f"lab-{info.name}-choice",
+        )  # fmt: skip
+        button = gr.Button(
+            text("ui.lab.open"), size="sm", interactive=False, min_width=150, elem_id=f"lab-{info.name}-open"
+        )
+    panel.shown.change(opening.offer, panel.shown, [choice, button], **AT_ONCE)
+    given = [page.header.model, side.preset, panel.shown]
+    filled = [*side.fields, side.label, side.accordion, page.tab_bar]
+    button.click(opening.open, [*given, choice], filled, **AT_ONCE)
+    for plot in panel.plots:
+        plot.click(opening.pick, given, filled, trigger_mode="multiple", **AT_ONCE)
 
 
 def _control(experiment: str, control: Control) -> Any:

@@ -63,7 +63,8 @@ def plots(result: LabResult | None) -> list[dict[str, Any]]:
     shown = []
     for panel in lab_panels(result):
         title = text(f"lab.{result.experiment}.panel.{panel.key}.title")
-        shown.append({"name": title, "heading": title, "figure": panel.payload})
+        value = {"name": title, "heading": title, "figure": panel.payload}
+        shown.append(value | {"points": True} if result.configurations else value)
     return [*shown, *[EMPTY_PLOT] * (MOST_PANELS - len(shown))]
 
 

@@ -24,7 +24,7 @@ def build_app(context: AppContext) -> gr.Blocks:
     with gr.Blocks(title=text("ui.title"), fill_width=True, analytics_enabled=False) as demo:
         header = _header(context)
         page = Page(header)
-        with gr.Tabs(elem_classes="kv-tabs"):
+        with gr.Tabs(elem_classes="kv-tabs") as page.tab_bar:
             for tab in TABS:
                 with gr.Tab(text(f"ui.tab.{tab.KEY}"), id=tab.KEY) as page.tabs[tab.KEY]:
                     tab.build(context, page)

@@ -45,6 +45,7 @@ class Page:
     """Filled by the tabs in their order."""
 
     header: Header
+    tab_bar: gr.Tabs | None = None
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     run: RunParts | None = None
     atlas: AtlasParts | None = None

@@ -37,6 +37,7 @@ class Side:
     letter: str
     preset: gr.Dropdown
     label: gr.HTML
+    accordion: gr.Accordion
     fields: list[Any]
 
     def field(self, name: str) -> Any:
@@ -146,7 +147,7 @@ def _side(context: AppContext, index: int, preset: gr.Dropdown, label: gr.HTML, 
     )
     with accordion:
         fields = _cache_fields(values, letter)
-    side = Side(letter, preset, label, fields)
+    side = Side(letter, preset, label, accordion, fields)
     _follow(context, side, model)
     return side
 
