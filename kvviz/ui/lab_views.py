@@ -64,7 +64,8 @@ def plots(result: LabResult | None) -> list[dict[str, Any]]:
     for panel in lab_panels(result):
         title = text(f"lab.{result.experiment}.panel.{panel.key}.title")
         value = {"name": title, "heading": title, "figure": panel.payload}
-        shown.append(value | {"points": True} if result.configurations else value)
+        named = result.configurations and any("customdata" in trace for trace in panel.payload["data"])
+        shown.append(value | {"points": True} if named else value)
     return [*shown, *[EMPTY_PLOT] * (MOST_PANELS - len(shown))]
 
 
