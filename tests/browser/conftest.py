@@ -74,6 +74,22 @@ def _executable() -> str | None:
     return os.environ.get("KVVIZ_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+#: A number that is none fails a drawing far from where it arose: tell the plot, its state, and who wrote it.
+TELL_NAN = """(() => {
+  const write = Element.prototype.setAttribute;
+  Element.prototype.setAttribute = function (name, value) {
+    if (String(value).includes("NaN")) {
+      const plot = this.closest(".js-plotly-plot");
+      const { width, height, margin, _size, _pushmargin } = plot?._fullLayout ?? {};
+      const where = [...document.querySelectorAll("[id]")].filter((e) => e.contains(plot)).at(-1)?.id;
+      const state = JSON.stringify({ where, width, height, margin, _size, _pushmargin });
+      console.error(`${this.tagName} ${name}=${value} ${state} ${new Error().stack}`);
+    }
+    return write.call(this, name, value);
+  };
+})()"""
+
+
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Playwright]:
     with sync_playwright() as started:
@@ -96,6 +112,7 @@ def open_page(address: str, browser: Browser) -> Iterator[Callable[..., Page]]:
     def open_one(width: int = 1280, height: int = 800) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
         contexts.append(context)
+        context.add_init_script(TELL_NAN)
         page = context.new_page()
         page.set_default_timeout(60_000)
         page.on("console", lambda m: faults.append(f"{m.type}: {m.text}") if m.type == "error" else None)
