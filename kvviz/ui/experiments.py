@@ -24,6 +24,7 @@ from kvviz.ui.views import notice
 
 #: Groups of channels offered divide a block of this size.
 USUAL_BLOCK = 64
+_FEW_OPTIONS = 6  # more boxes take a row of their own
 
 
 def build_experiments(context: AppContext, page: Page, group: Group) -> None:
@@ -139,4 +140,5 @@ def _control(experiment: str, control: Control) -> Any:
             specs = form.quantizer_choices(USUAL_HEAD_DIM, USUAL_BLOCK)
             return gr.Dropdown(specs, value=control.default, allow_custom_value=True, **common)
         case "choices":
-            return gr.CheckboxGroup(options, value=list(control.default), **common)
+            wide = ["kv-wide"] if len(options) > _FEW_OPTIONS else []
+            return gr.CheckboxGroup(options, value=list(control.default), elem_classes=wide, **common)

@@ -18,6 +18,7 @@ from kvviz.quant_config import QuantConfig
 
 TEXT = Corpus("words", "some words, and some other words; " * 60, "0" * 64)
 SMALL = {"start": 0, "length": 300, "skip": 240}
+SHORT = {"length": 448, "skip": 256}
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +96,17 @@ def test_refusals_and_words(model):
 @pytest.mark.timeout(600)
 def test_what_the_default_model_shows(default_model):
     """Keys need more than values; a scale by channel, exact sinks and a rotation help by token keys."""
-    *_, swapped = perform(default_model, "key-or-value", {"length": 640})
+    *_, swapped = perform(default_model, "key-or-value", SHORT)
     neither, value, key, both = (row["kl"] for row in rows_of(swapped, "key-or-value"))
     assert 0 < neither < value < key <= both * 1.05
     assert key > 1.5 * value
     names = ["int4-token", "int4-channel", "int4-hadamard", "int2-token", "int2-channel"]
-    *_, found = perform(default_model, "quality", {"schemes": names, "length": 640, "skip": 320})
+    *_, found = perform(default_model, "quality", {"schemes": names, **SHORT})
     kl = dict(zip(names, (row["kl"] for row in rows_of(found, "quality")), strict=True))
     assert kl["int4-channel"] < kl["int4-token"] / 1.5
     assert kl["int2-channel"] < kl["int2-token"] / 1.5
     assert kl["int4-hadamard"] < kl["int4-token"]
-    bare = {"schemes": names[:1], "length": 640, "skip": 320, "sinks": 0}
+    bare = {"schemes": names[:1], "sinks": 0, **SHORT}
     *_, unprotected = perform(default_model, "quality", bare)
     print(neither, value, key, both, kl, rows_of(unprotected, "quality")[0]["kl"])  # noqa: T201
     assert rows_of(unprotected, "quality")[0]["kl"] > 1.1 * kl["int4-token"]
