@@ -15,6 +15,12 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
+def format_gib(n_bytes: float) -> str:
+    """``2516582400`` -> ``2.34 GiB``: always GiB, where numbers stand beside one another."""
+    gib = n_bytes / (1 << 30)
+    return f"{gib:,.2f} GiB" if abs(gib) >= 1 else f"{_three(gib)} GiB"
+
+
 def format_ms(ms: float | None) -> str:
     """``1234.5`` -> ``1.23 s``; ``45.61`` -> ``45.6 ms``; nothing measured -> an en dash."""
     if ms is None or not math.isfinite(ms):

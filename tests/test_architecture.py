@@ -20,8 +20,10 @@ ALLOWED = {
     "models": {"cache", "quant", "attention"},
     "engine": {"models", "cache", "quant", "attention"},
     "lab": {"engine", "models", "cache", "quant", "attention"},
-    "figures": set(),
-    "ui": {"engine", "figures"},
+    "calculator": set(),
+    "figures": {"calculator"},
+    "ui": {"engine", "figures", "calculator"},
+    "cli": {"calculator"},
 }
 HOMES = {
     "gradio": {"ui"},
