@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kvviz.calculator.formula import DEVICE, HOST, KvBytes, full_bytes, kv_bytes
+from kvviz.calculator.formula import DEVICE, HOST, KvBytes, full_bytes, kv_bytes, layer_groups
 from kvviz.calculator.shapes import ModelShape
+from kvviz.catalogue import text
 from kvviz.config import CacheConfig, Middle
 from kvviz.errors import ConfigError
 
@@ -41,11 +42,11 @@ class Question:
         for name, most in _MOST.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ConfigError("calc_whole", name=name, value=value, most=f"{most:,}")
+                raise ConfigError("calc_whole", name=_named(name), value=value, most=f"{most:,}")
         for name in ("gpu_gib", "reserve_gib"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
-                raise ConfigError("range", name=name, value=value, low=0, high="1,000,000")
+                raise ConfigError("range", name=_named(name), value=value, low=0, high="1,000,000")
         self.cache.check_model(n_layers=self.shape.n_layers, head_dim=self.shape.head_dim, calibrated=True)
 
     @property
@@ -63,8 +64,8 @@ class Question:
 class Answer:
     """What was found. ``kv`` is one user's, ``peak_bytes`` the most it takes on the device while it grows.
 
-    ``room_bytes``: the GPU less weights and reserve (may be negative). ``left_bytes``: the same less the peaks
-    of all users. ``largest_context``: None when any length fits. ``users_that_fit``: at the asked context.
+    ``room_bytes``: the GPU less weights and reserve (may be negative). ``left_bytes``: the same less the
+    peaks of all users. ``largest_context``: None when any length fits. ``users_that_fit``: at the asked context.
     """
 
     question: Question
@@ -89,6 +90,10 @@ class Answer:
     def ratio(self) -> float:
         """16-bit full precision / this cache, device and host together."""
         return self.full_bytes / self.kv.total_bytes
+
+
+def _named(name: str) -> str:
+    return text(f"calc.name.{name}")
 
 
 def answer(question: Question) -> Answer:
@@ -125,7 +130,7 @@ def peak_bytes(question: Question, tokens: int) -> int:
     cache = question.cache
     candidates = {tokens}
     if cache.middle is Middle.QUANTIZE:
-        windows = {question.shape.window_of(layer) for layer in range(question.shape.n_layers)}
+        windows = {group.window_tokens for group in layer_groups(question.shape, cache)}
         ends = {tokens, *(min(tokens, window) for window in windows if window is not None)}
         firsts = {cache.window_size + (cache.sink_size if window is None else 0) for window in windows}
         for end in ends:
@@ -150,7 +155,7 @@ def largest_context(question: Question, room_bytes: int) -> int | None:
 
 
 def _last(holds: Callable[[int], bool], beyond: int) -> int:
-    """The last number below ``beyond`` that ``holds``, which is true up to there and not after; 0 if never."""
+    """The last number below ``beyond`` that ``holds``: it does up to there and not after; 0 if never."""
     low, high = 0, beyond
     while high - low > 1:
         middle = (low + high) // 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from kvviz.calculator.shapes import ModelShape
@@ -90,13 +91,14 @@ class LayerGroup:
     value: QuantConfig
 
 
-def layer_groups(shape: ModelShape, cache: CacheConfig) -> list[LayerGroup]:
+@lru_cache(maxsize=256)  # asked for at every length that is tried
+def layer_groups(shape: ModelShape, cache: CacheConfig) -> tuple[LayerGroup, ...]:
     """Layers that differ in nothing are counted together, in order of their first."""
     found: dict[tuple[int | None, QuantConfig, QuantConfig], int] = {}
     for layer in range(shape.n_layers):
         kind = (shape.window_of(layer), cache.side(layer, "key"), cache.side(layer, "value"))
         found[kind] = found.get(kind, 0) + 1
-    return [LayerGroup(count, *kind) for kind, count in found.items()]
+    return tuple(LayerGroup(count, *kind) for kind, count in found.items())
 
 
 def counts(cache: CacheConfig, tokens: int, window_tokens: int | None = None) -> Counts:
@@ -187,8 +189,8 @@ def _group(quant: QuantConfig, n_kv_heads: int, head_dim: int, block_size: int) 
 def kv_bytes(
     shape: ModelShape, cache: CacheConfig, tokens: int, dtype_bytes: int = 2, page_size: int = 1
 ) -> KvBytes:
-    """One sequence of ``tokens`` tokens. Exact tokens of a layer lie in whole pages of ``page_size`` tokens; a
-    sealed block is whole by itself."""
+    """One sequence of ``tokens`` tokens. Exact tokens of a layer lie in whole pages of ``page_size`` tokens;
+    a sealed block is whole by itself."""
     used: ByteTree = {}
     sealed_bytes = 0
     for term in terms(shape, cache, tokens, dtype_bytes):
