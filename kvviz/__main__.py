@@ -1,4 +1,4 @@
-"""The same engine from a terminal: ``score``, ``run``, ``lab``, ``bench`` and ``presets``.
+"""The same engine from a terminal: ``score``, ``run``, ``lab``, ``bench``, ``calc`` and ``presets``.
 
 With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
 sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
@@ -17,6 +17,7 @@ from typing import Any
 from kvviz import presets
 from kvviz.catalogue import text
 from kvviz.cli import bench as bench_words
+from kvviz.cli import calculator
 from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
@@ -37,7 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kvviz.engine import known_models
 
     arguments = parser(known_models()[0].name).parse_args(argv)
-    commands = {"score": _score, "run": _run, "lab": _lab, "bench": _bench, "presets": _presets}
+    commands = {
+        "score": _score,
+        "run": _run,
+        "lab": _lab,
+        "bench": _bench,
+        "calc": _calc,
+        "presets": _presets,
+    }
     with contextlib.redirect_stdout(sys.stderr):
         try:
             return commands[arguments.command](arguments, terminal)
@@ -191,6 +199,21 @@ def _bench(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.show_json(result.to_dict())
     else:
         terminal.show(bench_words.markdown(result))
+    return 0
+
+
+def _calc(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    if arguments.list:
+        if arguments.json:
+            terminal.show_json(calculator.listing())
+        else:
+            terminal.show(calculator.listing_words())
+        return 0
+    found = calculator.ask(arguments, cache_of(arguments, presets.preset))
+    if arguments.json:
+        terminal.show_json(calculator.answer_dict(found, with_claims=arguments.claims))
+    else:
+        terminal.show(calculator.answer_words(found, with_claims=arguments.claims))
     return 0
 
 

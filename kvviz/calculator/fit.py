@@ -65,7 +65,8 @@ class Answer:
     """What was found. ``kv`` is one user's, ``peak_bytes`` the most it takes on the device while it grows.
 
     ``room_bytes``: the GPU less weights and reserve (may be negative). ``left_bytes``: the same less the
-    peaks of all users. ``largest_context``: None when any length fits. ``users_that_fit``: at the asked context.
+    peaks of all users. ``largest_context``: None when any length fits. ``users_that_fit``: at the asked
+    context.
     """
 
     question: Question

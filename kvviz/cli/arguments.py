@@ -27,7 +27,7 @@ _DEFAULT_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
-    """``score``, ``run``, ``lab``, ``bench`` and ``presets`` with their flags."""
+    """``score``, ``run``, ``lab``, ``bench``, ``calc`` and ``presets`` with their flags."""
     root = argparse.ArgumentParser(
         prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
     )
@@ -60,6 +60,7 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(bench, "csv", metavar="FOLDER")
     _flag(bench, "model", default=default_model)
     _flag(bench, "json", action="store_true")
+    _add_calc(_command(commands, "calc"))
     _flag(_command(commands, "presets"), "json", action="store_true")
     return root
 
@@ -83,10 +84,28 @@ def _command(
     return commands.add_parser(name, help=sentence, description=sentence, allow_abbrev=False)
 
 
-def _add_shared(command: argparse.ArgumentParser, default_model: str) -> None:
+def _add_calc(calc: argparse.ArgumentParser) -> None:
+    calc.add_argument("--model", default="Llama-3-8B", help=text("cli.help.calc_model"))
+    _flag(calc, "gpu", default="RTX 4090")
+    _flag(calc, "gpu_gib", type=float)
+    _flag(calc, "reserve_gib", type=float, default=1.0)
+    _flag(calc, "weights_bits", type=int)
+    _flag(calc, "context", type=int, default=32768)
+    _flag(calc, "users", type=int, default=1)
+    _flag(calc, "page", type=int, default=16)
+    _add_cache(calc)
+    for name in ("claims", "list", "json"):
+        _flag(calc, name, action="store_true")
+
+
+def _add_cache(command: argparse.ArgumentParser) -> None:
     _flag(command, "preset")
     for flag in CACHE_FLAGS:
         _flag(command, flag, type=int if flag in _WHOLE_NUMBERS else str)
+
+
+def _add_shared(command: argparse.ArgumentParser, default_model: str) -> None:
+    _add_cache(command)
     _flag(command, "chunk", type=int, default=_DEFAULT_CHUNK)
     _flag(command, "model", default=default_model)
     _flag(command, "json", action="store_true")

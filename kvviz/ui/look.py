@@ -15,9 +15,9 @@ from kvviz.catalogue import ASSETS_DIR
 
 SCRIPTS = (
     "kvviz", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
-    "atlas_table", "atlas_replay",
+    "atlas_table", "atlas_replay", "calculator",
 )  # fmt: skip
-STYLES = ("kvviz", "lab", "atlas")
+STYLES = ("kvviz", "lab", "atlas", "calculator")
 _SANS = ["system-ui", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "sans-serif"]
 _MONO = ["ui-monospace", "SF Mono", "DejaVu Sans Mono", "Noto Sans Mono CJK SC", "monospace"]
 

@@ -146,20 +146,21 @@ def _side(context: AppContext, index: int, preset: gr.Dropdown, label: gr.HTML, 
         elem_classes="kv-fields",
     )
     with accordion:
-        fields = _cache_fields(values, letter)
+        fields = cache_components(values, letter.lower())
     side = Side(letter, preset, label, accordion, fields)
     _follow(context, side, model)
     return side
 
 
-def _cache_fields(values: dict[str, Any], letter: str) -> list[Any]:
+def cache_components(values: dict[str, Any], owner: str) -> list[Any]:
+    """A cache's fields in the order of ``form.CACHE_FIELDS``; their ids end with ``owner``."""
     made: dict[str, Any] = {}
 
     def common(name: str) -> dict[str, Any]:
         return {
             "label": text(f"ui.field.{name}.label"),
             "info": text(f"ui.field.{name}.info"),
-            "elem_id": f"{name.replace('_', '-')}-{letter.lower()}",
+            "elem_id": f"{name.replace('_', '-')}-{owner}",
             "min_width": 110,
         }
 

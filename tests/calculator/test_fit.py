@@ -146,13 +146,13 @@ def test_what_stops_growing_fits_at_any_length():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"context_tokens": 0}, "context_tokens is 0"),
+        ({"context_tokens": 0}, "context is 0"),
         ({"users": 1.5}, "users is 1.5"),
         ({"users": True}, "users is True"),
-        ({"page_size": 10**9}, "page_size is 1000000000"),
-        ({"gpu_gib": float("nan")}, "gpu_gib"),
-        ({"gpu_gib": float("inf")}, "gpu_gib"),
-        ({"reserve_gib": "1"}, "reserve_gib"),
+        ({"page_size": 10**9}, "page size is 1000000000"),
+        ({"gpu_gib": float("nan")}, "GPU memory"),
+        ({"gpu_gib": float("inf")}, "GPU memory"),
+        ({"reserve_gib": "1"}, "kept free"),
         (
             {"cache": preset("int8").from_dict(preset("int8").to_dict() | {"key": "int8:token:g48:absmax"})},
             "48",

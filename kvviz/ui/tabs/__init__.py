@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kvviz.ui.tabs import attention, lab, quant, run
+from kvviz.ui.tabs import attention, calculator, lab, quant, run
 
-TABS = (run, attention, lab, quant)
+TABS = (run, attention, lab, quant, calculator)
