@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from kvviz.experiment import LabResult
 from kvviz.figures import (
+    lab_bits,
     lab_calibration,
     lab_error,
     lab_eviction,
@@ -42,6 +43,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "quality": lab_quality.panels,
         "key-or-value": lab_key_or_value.panels,
         "first-layer": lab_first_layer.panels,
+        "bits": lab_bits.panels,
         "values": lab_values.panels,
         "calibration": lab_calibration.panels,
         "error": lab_error.panels,

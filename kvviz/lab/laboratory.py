@@ -13,6 +13,7 @@ from kvviz.engine import Corpus, LanguageModel
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
 from kvviz.lab import (
+    bits,
     calibration,
     error,
     eviction,
@@ -40,6 +41,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     quality.EXPERIMENT,
     key_or_value.EXPERIMENT,
     first_layer.EXPERIMENT,
+    bits.EXPERIMENT,
     values.EXPERIMENT,
     error.EXPERIMENT,
     requantize.EXPERIMENT,
