@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kvviz"
-BASE = {"config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes"}
+BASE = {
+    "config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes",
+    "comparison", "comparison_request", "comparison_words",
+}  # fmt: skip
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {
     "quant": set(),
