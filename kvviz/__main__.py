@@ -62,6 +62,7 @@ def _quiet_libraries() -> None:
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
         ("TQDM_DISABLE", "1"),
         ("TRANSFORMERS_VERBOSITY", "error"),
+        ("KINETO_LOG_LEVEL", "5"),
     ):
         os.environ.setdefault(name, value)
 
@@ -193,7 +194,8 @@ def _bench(arguments: argparse.Namespace, terminal: Terminal) -> int:
     from kvviz import lab
 
     (info,) = (info for info in lab.experiments() if info.name == arguments.bench)
-    given = lab.FULL_SLICE | lab_words.read_settings(info, arguments.set)
+    usual: dict[str, Any] = lab.FULL_SLICE if arguments.bench == "quality" else {}
+    given = usual | lab_words.read_settings(info, arguments.set)
     result = _performed(arguments, terminal, arguments.bench, given)
     if arguments.json:
         terminal.show_json(result.to_dict())

@@ -22,8 +22,8 @@ from kvviz.events import ModelFacts
 from kvviz.quant_config import QuantConfig
 
 Kind = Literal["int", "choice", "choices", "flag", "quantizer"]
-#: Which tab of the page offers an experiment.
-Group = Literal["sink", "quant"]
+#: Which tab of the page offers an experiment; ``speed`` is for the terminal alone.
+Group = Literal["sink", "quant", "speed"]
 #: How a column's numbers are read: ``share`` is 0..1, ``nats`` and ``norm`` are plain numbers.
 Unit = Literal["text", "count", "share", "nats", "norm", "ppl", "bytes", "ms"]
 Cell: TypeAlias = str | int | float | bool | None

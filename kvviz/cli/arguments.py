@@ -21,7 +21,7 @@ CACHE_FLAGS = {
     "prefill": "prefill",
 }
 #: experiments that print a table of the README
-BENCHES = ("quality",)
+BENCHES = ("quality", "speed")
 _WHOLE_NUMBERS = ("sink", "window", "block")
 _DEFAULT_CHUNK = 256
 

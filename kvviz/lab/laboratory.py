@@ -26,6 +26,7 @@ from kvviz.lab import (
     recall,
     requantize,
     sink,
+    speed,
     values,
 )
 from kvviz.lab.bench import Bench, Experiment
@@ -46,6 +47,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     error.EXPERIMENT,
     requantize.EXPERIMENT,
     calibration.EXPERIMENT,
+    speed.EXPERIMENT,
 )
 
 

@@ -103,7 +103,7 @@ def rotary(network: PreTrainedModel) -> Callable[[Tensor], tuple[Tensor, Tensor]
     return angles
 
 
-def _cache_keyword(network: PreTrainedModel) -> str:
+def cache_keyword(network: PreTrainedModel) -> str:
     """The library renamed its cache argument; both names are in the range we support."""
     return "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
 
@@ -131,6 +131,6 @@ def _call(network: PreTrainedModel, ids: Tensor, session: CacheSession, **more: 
         input_ids=ids,
         position_ids=positions,
         use_cache=True,
-        **{_cache_keyword(network): Cache(layers=layers), _SESSION_KEYWORD: session},
+        **{cache_keyword(network): Cache(layers=layers), _SESSION_KEYWORD: session},
         **more,
     )

@@ -22,6 +22,7 @@ from kvviz.events import ModelFacts, TokenLabel
 from kvviz.models import adapter, safety
 from kvviz.models.fits import in_cache_refusal
 from kvviz.models.hidden import HiddenTaker, watched
+from kvviz.models.library import LibraryCache, LibraryReading
 from kvviz.models.tokens import TokenText
 from kvviz.quant import Calibration
 
@@ -138,6 +139,10 @@ class LanguageModel:
             rotary=adapter.rotary(self.network),
             calibration=calibration,
         )
+
+    def library_reading(self, name: LibraryCache) -> LibraryReading:
+        """The same weights read through a cache of the library, to compare with."""
+        return LibraryReading(self.network, self._turn, name)
 
     def forward(
         self,

@@ -56,7 +56,18 @@ def test_the_slice_is_the_design_s_unless_told_otherwise(capsys, monkeypatch):
     assert asked == [("quality", {"start": 3000, "length": 2048, "skip": 512})]
 
 
+def test_speed_is_a_table_too(capsys, monkeypatch):
+    given = ["--set", "contexts=1024", "--set", "caches=dynamic,full", "--set", "rounds=3"]
+    assert main(["bench", "speed", *given, *TINY]) == 0
+    heads, marks, *lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 2
+    assert len({len(cells(line)) for line in (heads, marks, *lines)}) == 1
+    shown = dict(zip(cells(heads), cells(lines[0]), strict=True))
+    assert shown["cache"] == "transformers DynamicCache"
+    assert shown["× DynamicCache"] == "1.00"
+
+
 def test_only_known_tables(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "speed"])
+        main(["bench", "patience"])
     assert ended.value.code == 2
