@@ -236,3 +236,20 @@ class RunRecord:
 
 _SUMMARIES = tuple(field.name for field in dataclasses.fields(HeadSummary))
 _ENERGIES = ("key_signal", "key_error", "value_signal", "value_error")
+_ENDED = ("eos", "length")
+
+
+def first_divergence(record_a: RunRecord, record_b: RunRecord) -> int | None:
+    """Index of the first generated token that differs.
+
+    When one run's tokens begin the other's, the runs part where the shorter one ended, if it ended by itself
+    (``eos`` or ``length``); a run that is live, stopped or failed has not parted. None while equal.
+    """
+    ids_a, ids_b = record_a.generated_ids, record_b.generated_ids
+    for index, (a, b) in enumerate(zip(ids_a, ids_b, strict=False)):
+        if a != b:
+            return index
+    if len(ids_a) == len(ids_b):
+        return None
+    shorter = record_a if len(ids_a) < len(ids_b) else record_b
+    return len(shorter.generated_ids) if shorter.status in _ENDED else None

@@ -2,7 +2,8 @@
 
 from kvviz.engine.calibrate import calibrate
 from kvviz.engine.compare import compare
-from kvviz.engine.corpus import Corpus, load_text
+from kvviz.engine.comparing import comparing
+from kvviz.engine.corpus import NAMED_TEXTS, Corpus, load_text
 from kvviz.engine.replay import exact_tile, logit_map
 from kvviz.engine.run import check_request, run
 from kvviz.engine.score import ScoreResult, score, scoring
@@ -10,6 +11,7 @@ from kvviz.models import KnownModel, LanguageModel, ModelStore, known_models
 from kvviz.models import load as load_model
 
 __all__ = [
+    "NAMED_TEXTS",
     "Corpus",
     "KnownModel",
     "LanguageModel",
@@ -18,6 +20,7 @@ __all__ = [
     "calibrate",
     "check_request",
     "compare",
+    "comparing",
     "exact_tile",
     "known_models",
     "load_model",

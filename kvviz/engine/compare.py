@@ -23,13 +23,15 @@ def compare(
 ) -> Iterator[Event]:
     """Take turns: every configuration reads a chunk or chooses a token, then the next one does.
 
-    A run that fails ends alone; the others go on. Closing the iterator frees every cache.
+    A run that fails ends alone; the others go on. Closing the iterator frees every cache. Requests that
+    differ in their cache alone have the same cells in their attention maps.
 
     Raises:
         KvvizError: before the first event, when any of the requests is refused.
     """
+    sinks = max((config.cache.sink_size for config in configs), default=0)
     runs = [
-        run(model, config, index=index, stop=stop, capture_attention=capture_attention)
+        run(model, config, index=index, stop=stop, capture_attention=capture_attention, map_sinks=sinks)
         for index, config in enumerate(configs)
     ]
     return _take_turns(runs)

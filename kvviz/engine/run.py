@@ -67,14 +67,18 @@ def run(
     index: int = 0,
     stop: threading.Event | None = None,
     capture_attention: bool = True,
+    map_sinks: int | None = None,
 ) -> Iterator[Event]:
-    """Generate and tell. ``index`` tags the events; ``stop`` ends the run before its next forward pass.
+    """Generate and tell. ``index`` tags the events; ``stop`` ends the run before its next forward pass;
+    the first ``map_sinks`` tokens (by default the cache's sinks) have cells of their own in the map.
 
     Raises:
         KvvizError: before the first event, when the request itself is refused. Later failures are events.
     """
     ids = check_request(model, config)
-    return _Run(model, config, ids, index, stop or threading.Event(), capture_attention).events()
+    sinks = config.cache.sink_size if map_sinks is None else map_sinks
+    cells = CellMap.of(len(ids) + config.max_new_tokens, sinks, config.max_new_tokens)
+    return _Run(model, config, ids, index, stop or threading.Event(), capture_attention, cells).events()
 
 
 class _Run:
@@ -88,12 +92,12 @@ class _Run:
         index: int,
         stop: threading.Event,
         capture_attention: bool,
+        cells: CellMap,
     ) -> None:
         self._model, self._config, self._prompt_ids = model, config, prompt_ids
         self._index, self._stop = index, stop
         facts = model.facts
-        total = len(prompt_ids) + config.max_new_tokens
-        self._cells = CellMap.of(total, config.cache.sink_size, config.max_new_tokens)
+        self._cells = cells
         self._capture = Capture(
             n_layers=facts.n_layers, n_heads=facts.n_heads, cells=self._cells, maps=capture_attention
         )

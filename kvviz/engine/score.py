@@ -157,7 +157,7 @@ def scoring(
     tested.session.begin_prompt()
     try:
         yield 0
-        for start, stop_row in _chunks(len(ids), chunk_size, skip if cache.prefill is Prefill.EXACT else 0):
+        for start, stop_row in chunks_of(len(ids), chunk_size, skip if cache.prefill is Prefill.EXACT else 0):
             if start == skip:
                 tested.session.end_prompt()
             chunk = ids[start:stop_row]
@@ -189,7 +189,7 @@ def scoring(
     )
 
 
-def _chunks(tokens: int, chunk_size: int, prompt_tokens: int) -> Iterator[tuple[int, int]]:
+def chunks_of(tokens: int, chunk_size: int, prompt_tokens: int) -> Iterator[tuple[int, int]]:
     """Chunk edges; a chunk never straddles the end of an exact prompt."""
     start = 0
     while start < tokens:
@@ -201,15 +201,20 @@ def _chunks(tokens: int, chunk_size: int, prompt_tokens: int) -> Iterator[tuple[
 
 
 def row_sums(full: Tensor, tested: Tensor, ids: Sequence[int], start: int, skip: int) -> Tensor:
-    """Sums over the counted rows (``skip .. len(ids) - 2``) of a chunk that begins at row ``start``: NLL of
-    both, KL, top-1 agreements. Log-probabilities are ``(Q, V)``."""
+    """:func:`row_values` summed over the rows: ``(4,)``."""
+    return row_values(full, tested, ids, start, skip).sum(-1)
+
+
+def row_values(full: Tensor, tested: Tensor, ids: Sequence[int], start: int, skip: int) -> Tensor:
+    """``(4, R)`` float64 on the host, of the counted rows (``skip .. len(ids) - 2``) in a chunk that begins
+    at row ``start``: NLL of both, KL, 1 where the most likely tokens agree. Inputs are ``(Q, V)``."""
     first = max(0, skip - start)
     last = min(full.shape[0], len(ids) - 1 - start)
     if first >= last:
-        return torch.zeros(4, dtype=torch.float64)
+        return torch.zeros(4, 0, dtype=torch.float64)
     full, tested = full[first:last], tested[first:last]
     targets = torch.tensor(ids[start + first + 1 : start + last + 1], device=full.device)[:, None]
     kl = (full.exp() * (full - tested)).sum(-1)
     agree = full.argmax(-1) == tested.argmax(-1)
     columns = (-full.gather(1, targets)[:, 0], -tested.gather(1, targets)[:, 0], kl, agree)
-    return torch.stack([column.double().sum().cpu() for column in columns])
+    return torch.stack([column.double().cpu() for column in columns])

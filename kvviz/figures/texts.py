@@ -1,4 +1,4 @@
-"""Where two runs part, and the visible text split there.
+"""The visible text of a run, split where it parts from another.
 
 Knows token ids and raw bytes; does not know how a token was chosen.
 """
@@ -10,8 +10,6 @@ from typing import TypedDict
 
 from kvviz.record import RunRecord
 
-_ENDED = ("eos", "length")
-
 
 class TextSegments(TypedDict):
     """``before + marked + after`` is the visible text."""
@@ -19,22 +17,6 @@ class TextSegments(TypedDict):
     before: str
     marked: str
     after: str
-
-
-def first_divergence(record_a: RunRecord, record_b: RunRecord) -> int | None:
-    """Index of the first generated token that differs.
-
-    When one run's tokens begin the other's, the runs part where the shorter one ended, if it ended by itself
-    (``eos`` or ``length``); a run that is live, stopped or failed has not parted. None while equal.
-    """
-    ids_a, ids_b = record_a.generated_ids, record_b.generated_ids
-    for index, (a, b) in enumerate(zip(ids_a, ids_b, strict=False)):
-        if a != b:
-            return index
-    if len(ids_a) == len(ids_b):
-        return None
-    shorter = record_a if len(ids_a) < len(ids_b) else record_b
-    return len(shorter.generated_ids) if shorter.status in _ENDED else None
 
 
 def text_segments(record: RunRecord, divergence: int | None) -> TextSegments:

@@ -18,9 +18,9 @@ from kvviz.figures.metrics import metrics_data, status_sentence
 from kvviz.figures.packing import pack_numbers, pack_runs, pack_text
 from kvviz.figures.quant_error import quant_error_figure
 from kvviz.figures.strip import strip_data
-from kvviz.figures.texts import first_divergence, text_segments
+from kvviz.figures.texts import text_segments
 from kvviz.figures.tier_mass import tier_mass_figure, tier_mass_over_steps_figure
-from kvviz.record import RunRecord
+from kvviz.record import RunRecord, first_divergence
 from kvviz.ui.runs import LiveRun, ViewChoice
 
 LETTERS = "AB"

@@ -3,8 +3,8 @@
 import pytest
 
 from kvviz.events import RunFinished, RunStarted, TokenGenerated, TokenLabel
-from kvviz.figures.texts import first_divergence, text_segments
-from kvviz.record import RunRecord
+from kvviz.figures.texts import text_segments
+from kvviz.record import RunRecord, first_divergence
 from tests.builders import make_events, make_record, record_of
 
 
