@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads leave the cores free
 
-from kvviz import engine, lab, presets
-from kvviz.catalogue import text
+from kvviz import engine, host, lab, presets
+from kvviz.cli.serving import plain_refusals, read_flags
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
 from kvviz.ui.look import launch_options
@@ -17,23 +16,23 @@ from kvviz.ui.page import build_app
 
 def main() -> None:
     """Serve the page at once; the model loads behind it."""
-    parser = argparse.ArgumentParser(prog="app.py", description=text("ui.cli.description"))
-    parser.add_argument("--host", help=text("ui.cli.host"))
-    parser.add_argument("--port", type=int, help=text("ui.cli.port"))
-    parser.add_argument("--model", default=engine.known_models()[0].name, help=text("ui.cli.model"))
-    arguments = parser.parse_args()
+    flags = read_flags(engine.known_models()[0].name)
+    with plain_refusals():
+        limits = host.Limits.from_environment(os.environ, flags.model)
+    hosting = host.Hosting(limits, host.Memory(device=engine.free_device_bytes))
     context = AppContext(
-        compare=engine.compare,
-        lab=lab,
-        recompute=engine,
-        loader=Loader(engine.ModelStore()),
-        models=engine.known_models(),
+        compare=host.HostedCompare(hosting, engine.compare),
+        lab=host.HostedLab(hosting, lab),
+        recompute=host.HostedRecompute(hosting, engine),
+        loader=Loader(engine.ModelStore(), limits.check_model),
+        models=engine.offered_models(limits.models),
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
         prompts=presets.prompt_presets(),
-        default_model=arguments.model,
+        default_model=flags.model,
+        hosting=hosting,
     )
-    context.loader.warm(arguments.model)
-    build_app(context).launch(**launch_options(arguments.host, arguments.port))
+    context.loader.warm(flags.model)
+    build_app(context).launch(**launch_options(flags.host, flags.port))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,8 @@ from kvviz.quant_config import QuantConfig
 Kind = Literal["int", "choice", "choices", "flag", "quantizer"]
 #: Which tab of the page offers an experiment; ``speed`` is for the terminal alone.
 Group = Literal["sink", "quant", "speed"]
+#: Controls that say how long a text is.
+_TEXT_LENGTHS = ("length", "other_length", "learn_tokens", "tokens")
 #: How a column's numbers are read: ``share`` is 0..1, ``nats`` and ``norm`` are plain numbers.
 Unit = Literal["text", "count", "share", "nats", "norm", "ppl", "bytes", "ms"]
 Cell: TypeAlias = str | int | float | bool | None
@@ -97,14 +99,23 @@ class Control:
         return str(value)
 
 
+def longest_text(settings: Mapping[str, Any]) -> int:
+    """Tokens of the longest text that ``settings`` ask for; 0 where nothing says."""
+    return max((int(settings[key]) for key in _TEXT_LENGTHS if key in settings), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class ExperimentInfo:
-    """An experiment as a page or a terminal offers it. Texts: ``lab.<name>.title|question|look_for``."""
+    """An experiment as a page or a terminal offers it. Texts: ``lab.<name>.title|question|look_for``.
+
+    ``held_tokens(settings)``: the most tokens that one of its caches holds, before anything runs.
+    """
 
     name: str
     controls: tuple[Control, ...]
     group: Group = "sink"
     opens: bool = False  # its results hold configurations that can be tried on a prompt
+    held_tokens: Callable[[Mapping[str, Any]], int] = longest_text
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every control's value: given ones checked, the rest by default.

@@ -24,8 +24,9 @@ ALLOWED = {
     "engine": {"models", "cache", "quant", "attention"},
     "lab": {"engine", "models", "cache", "quant", "attention"},
     "calculator": set(),
+    "host": {"calculator"},
     "figures": {"calculator"},
-    "ui": {"engine", "figures", "calculator"},
+    "ui": {"engine", "figures", "calculator", "host"},
     "cli": {"calculator"},
 }
 HOMES = {

@@ -7,7 +7,14 @@ from kvviz.engine.corpus import NAMED_TEXTS, Corpus, load_text
 from kvviz.engine.replay import exact_tile, logit_map
 from kvviz.engine.run import check_request, run
 from kvviz.engine.score import ScoreResult, score, scoring
-from kvviz.models import KnownModel, LanguageModel, ModelStore, known_models
+from kvviz.models import (
+    KnownModel,
+    LanguageModel,
+    ModelStore,
+    free_device_bytes,
+    known_models,
+    offered_models,
+)
 from kvviz.models import load as load_model
 
 __all__ = [
@@ -22,10 +29,12 @@ __all__ = [
     "compare",
     "comparing",
     "exact_tile",
+    "free_device_bytes",
     "known_models",
     "load_model",
     "load_text",
     "logit_map",
+    "offered_models",
     "run",
     "score",
     "scoring",

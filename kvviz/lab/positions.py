@@ -45,6 +45,7 @@ INFO = ExperimentInfo(
         Control("sample", "int", 32, low=1, high=CHUNK_SIZE),
         Control("rolling", "int", 64, low=1, high=1024),
     ),
+    held_tokens=lambda settings: settings["sinks"] + settings["window"],  # however long the text is
 )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ INFO = ExperimentInfo(
         Control("start", "int", 3000, low=0, high=1_000_000),
     ),
     group="quant",
+    held_tokens=lambda settings: _length(settings),
 )
 
 
@@ -65,7 +66,7 @@ def _schemes(settings: dict[str, Any], head_dim: int) -> list[QuantConfig]:
     ]
 
 
-def _length(settings: dict[str, Any]) -> int:
+def _length(settings: Mapping[str, Any]) -> int:
     return int(_CACHE.sink_size + settings["flushes"] * _CACHE.block_size + NEXT_ROWS)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,12 @@ def known_models() -> list[KnownModel]:
         KnownModel(HUB_VARIANT, text("models.known.hub")),
         KnownModel(f"{_TINY}llama", text("models.known.tiny")),
     ]
+
+
+def offered_models(names: Sequence[str] | None = None) -> list[KnownModel]:
+    """The models of a list that an operator gave, in its order; None: all known ones."""
+    known = {model.name: model for model in known_models()}
+    return [known.get(name) or KnownModel(name, name) for name in (known if names is None else names)]
 
 
 def load(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from kvviz.config import CacheConfig, RunConfig
 from kvviz.events import Event, ExactTile, LogitMap
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
+from kvviz.host import Hosting
 from kvviz.record import RunRecord
 from kvviz.ui.desk import AtlasChoice, DeskStore
 from kvviz.ui.lab_runs import LabRunStore
@@ -106,6 +107,7 @@ class AppContext:
     presets: Presets
     prompts: Sequence[PromptChoice]
     default_model: str
+    hosting: Hosting = field(default_factory=Hosting)
     opening: tuple[str, str] = ("full", "full-stack")
     runs: RunStore = field(default_factory=RunStore)
     lab_runs: LabRunStore = field(default_factory=LabRunStore)

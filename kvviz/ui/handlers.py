@@ -19,6 +19,7 @@ from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.desk import NOTHING_RECOMPUTED
 from kvviz.ui.frames import TICK, FrameClock
+from kvviz.ui.line import place_notice
 from kvviz.ui.rail import read_inputs
 from kvviz.ui.runs import LiveRun, ViewChoice
 from kvviz.ui.status import load_notice
@@ -81,6 +82,8 @@ class RunHandlers:
             if not model:
                 raise form.FormError("model_missing")
             configs = form.read_request(fields, sides, self._context.presets)
+            self._context.hosting.limits.check_model(model)
+            self._context.hosting.limits.check_request(configs)
         except KvvizError as error:
             return ["", SKIP, encode(notice(str(error), "error"))]
         choice = replace(read_choice(values[:N_CONTROLS]), step=None)
@@ -114,7 +117,8 @@ class RunHandlers:
 
     def _frame(self, run: LiveRun, clock: FrameClock, *, final: bool = False) -> list[Any]:
         loading = load_notice(self._context.loader.state(run.model))
-        line = clock.fresh("notice", run_notice(run, loading, final=final)) or SKIP
+        waiting = place_notice(self._context.hosting.line, run.stop)
+        line = clock.fresh("notice", waiting or run_notice(run, loading, final=final)) or SKIP
         stop = gr.Button(interactive=False) if final else SKIP
         twins = {"notice": line, "stop": stop}
         if not run.has_started:

@@ -20,6 +20,7 @@ from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.form import FormError
 from kvviz.ui.lab_runs import LabRun
+from kvviz.ui.line import place_notice
 from kvviz.ui.status import load_notice
 from kvviz.ui.views import notice
 
@@ -41,6 +42,7 @@ class LabHandlers:
         try:
             if not str(model or "").strip():
                 raise FormError("model_missing")
+            self._context.hosting.limits.check_model(str(model).strip())
             settings = self._info.settings(given)
         except KvvizError as error:
             return ["", SKIP, encode(notice(str(error), "error"))]
@@ -90,6 +92,8 @@ class LabHandlers:
         return self._context.lab.perform(model, run.experiment, run.settings, stop=run.stop)
 
     def _line(self, run: LabRun) -> dict[str, Any]:
+        if (waiting := place_notice(self._context.hosting.line, run.stop)) is not None:
+            return waiting
         state = self._context.loader.state(run.model)
         return lab_views.progress_notice(run, load_notice(state), is_loaded=state.phase == "ready")
 

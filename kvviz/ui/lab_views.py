@@ -14,6 +14,7 @@ from kvviz.catalogue import text
 from kvviz.experiment import Cell, LabProgress, LabResult, Table, Unit
 from kvviz.figures.lab import MOST_PANELS, lab_panels
 from kvviz.ui.lab_runs import LabRun
+from kvviz.ui.times import about
 from kvviz.ui.views import notice
 from kvviz.units import format_bytes, format_count, format_ms, format_number, format_share
 
@@ -39,14 +40,6 @@ def progress_words(progress: LabProgress) -> str:
     if progress.eta_ms is None:
         return read
     return f"{read} · {text('ui.lab.left', time=about(progress.eta_ms))}"
-
-
-def about(ms: float) -> str:
-    """A guess is told in whole seconds or minutes."""
-    seconds = max(1, round(ms / 1000))
-    return (
-        text("ui.lab.seconds", n=seconds) if seconds < 100 else text("ui.lab.minutes", n=round(seconds / 60))
-    )
 
 
 def finding(result: LabResult | None) -> dict[str, Any]:

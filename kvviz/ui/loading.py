@@ -41,8 +41,9 @@ class LoadState:
 class Loader:
     """Watches a store load models. One instance belongs to one page application."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, check_name: Callable[[str], None] | None = None) -> None:
+        """``check_name`` refuses names that are not offered, before the store hears of them."""
+        self._store, self._check_name = store, check_name
         self._lock = threading.Lock()
         self._states: dict[str, LoadState] = {}
 
@@ -55,8 +56,10 @@ class Loader:
         """The model, loaded if need be; blocks meanwhile.
 
         Raises:
-            KvvizError: it cannot be had, in one plain sentence.
+            KvvizError: it is not offered or cannot be had, in one plain sentence.
         """
+        if self._check_name is not None:
+            self._check_name(name)
         if self.state(name).phase != "ready":
             self._set(name, LoadState("loading", text("ui.model.loading")))
         try:

@@ -18,6 +18,8 @@ SCRIPTS = (
     "atlas_table", "atlas_replay", "calculator",
 )  # fmt: skip
 STYLES = ("kvviz", "lab", "atlas", "calculator")
+#: Whoever waits in line takes a thread for as long as it looks at its place.
+MAX_THREADS = 120
 _SANS = ["system-ui", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "sans-serif"]
 _MONO = ["ui-monospace", "SF Mono", "DejaVu Sans Mono", "Noto Sans Mono CJK SC", "monospace"]
 
@@ -93,6 +95,7 @@ def launch_options(host: str | None = None, port: int | None = None) -> dict[str
         "server_name": host,
         "server_port": port,
         "share": False,
+        "max_threads": MAX_THREADS,
         "theme": theme(),
         "css_paths": [ASSETS_DIR / "css" / f"{name}.css" for name in STYLES],
         "head": head(),

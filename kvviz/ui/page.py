@@ -49,8 +49,10 @@ def _header(context: AppContext) -> Header:
             [(choice.label, choice.name) for choice in context.models],
             value=context.default_model,
             label=text("ui.header.model"),
-            info=text("ui.header.model_info"),
-            allow_custom_value=True,
+            info=text(
+                "ui.header.model_info_listed" if context.hosting.limits.models else "ui.header.model_info"
+            ),
+            allow_custom_value=not context.hosting.limits.models,
             elem_id="model",
         )
         line = notice_line(load_notice(context.loader.state(context.default_model)), "model-status")

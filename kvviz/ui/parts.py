@@ -13,9 +13,10 @@ from kvviz.ui.handlers import ViewControls
 from kvviz.ui.rail import Rail
 from kvviz.ui.status import Header
 
-#: Whatever uses the model shares this queue, so that nothing else waits behind it.
+#: Whatever uses the model shares this queue of the page. It lets all in: the line of ``kvviz.host`` decides
+#: whose turn it is, because it can say how long the line is.
 MODEL_QUEUE = "model"
-RUNS_AT_ONCE = 2
+RUNS_AT_ONCE = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.desk import Desk, Wish
 from kvviz.ui.frames import TICK
+from kvviz.ui.line import place_notice
 from kvviz.ui.runs import LiveRun
 from kvviz.ui.views import notice
 
@@ -104,7 +105,8 @@ class RecomputeHandlers:
         try:
             while not job.wait(TICK):
                 key = "atlas.recompute_stopping" if stop.is_set() else "atlas.recompute_busy"
-                yield [encode(notice(text(key), "busy", job.fraction)), SKIP]
+                busy = notice(text(key), "busy", job.fraction)
+                yield [encode(place_notice(self._context.hosting.line, stop) or busy), SKIP]
         finally:
             if not job.wait(0):
                 stop.set()

@@ -23,10 +23,10 @@ def test_nothing_is_offered_to_outside_callers(demo) -> None:
     assert offered == {"named_endpoints": {}, "unnamed_endpoints": {}}
 
 
-def test_only_what_asks_the_model_waits_in_a_queue_and_two_run_at_once(demo) -> None:
+def test_only_what_asks_the_model_is_queued_and_the_line_decides_whose_turn_it_is(demo) -> None:
     queued = [fn for fn in demo.fns.values() if fn.queue and not any(t[1] == "unload" for t in fn.targets)]
     assert {fn.name for fn in queued} == {"stream", "fulfil"}, "runs, experiments and recomputations"
-    assert {(fn.concurrency_id, fn.concurrency_limit) for fn in queued} == {("model", 2)}
+    assert {(fn.concurrency_id, fn.concurrency_limit) for fn in queued} == {("model", None)}
     placed = {getattr(block, "elem_id", None) for block in demo.blocks.values()}
     offered = [info for info in lab.experiments() if f"lab-{info.name}-run" in placed]
     assert len(queued) == 2 + len(offered)
