@@ -40,6 +40,7 @@ INFO = ExperimentInfo(
         Control("prefills", "int", 1, low=1, high=20),
     ),
     group="speed",
+    held_tokens=lambda settings: max(int(context) for context in settings["contexts"]),
 )
 
 
