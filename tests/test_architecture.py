@@ -14,6 +14,7 @@ PACKAGE = ROOT / "kvviz"
 BASE = {
     "config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes",
     "comparison", "comparison_request", "comparison_words",
+    "link_values", "permalink",
 }  # fmt: skip
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {
