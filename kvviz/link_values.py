@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import math
 import re
 import unicodedata
@@ -177,22 +178,19 @@ class Words:
         return words
 
 
-#: name in a link -> field of CacheConfig; the terminal's flags have the same names
-_CACHE_NAMES = {
-    "sink": "sink_size", "window": "window_size", "middle": "middle", "block": "block_size", "key": "key",
-    "value": "value", "position": "position", "offload": "offload", "prefill": "prefill",
-}  # fmt: skip
+#: field of CacheConfig -> its name in a link, the terminal's; other fields have their own names
+_SHORT = {"sink_size": "sink", "window_size": "window", "block_size": "block", "overrides": "layers"}
+_FIELDS = {_SHORT.get(f.name, f.name): f.name for f in dataclasses.fields(CacheConfig)}
 _SIZES = {"sink": Whole(0, 1_000_000), "window": Whole(1, 1_000_000), "block": Whole(1, 65_536)}
-_LAYERS = "layers"
 _LAYER = Whole(0, 9_999)
 _LONGEST_SETTING = 80  # of one value; layers are many
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A :class:`CacheChoice`: ``full-stack`` is the preset, ``full-stack,window=16,value=none`` what differs.
+    """A :class:`CacheChoice`: ``full-stack`` is the preset, ``full-stack;window=16;value=none`` what differs.
 
-    Layer overrides are ``layers=0:key/value;7:key/value``, or ``layers=`` when the preset's are gone. A
+    Layer overrides are ``layers=0:key/value,7:key/value``, or ``layers=`` when the preset's are gone. A
     preset means what it means to whoever opens the link.
     """
 
@@ -204,34 +202,26 @@ class Cache:
         Raises:
             ConfigError: no such preset, or a size that no link carries.
         """
-        base = self._preset(key, value.preset).to_dict()
-        plain = value.cache.to_dict()
+        base, plain = _plain(self._preset(key, value.preset)), _plain(value.cache)
         words = [value.preset]
-        for name, place in _CACHE_NAMES.items():
+        for name, place in _FIELDS.items():
             if name in _SIZES:
                 _SIZES[name].write(name, plain[place])
             if plain[place] != base[place]:
-                words.append(f"{name}={plain[place]}")
-        if plain.get("overrides", []) != base.get("overrides", []):
-            layers = (f"{_LAYER.write(_LAYERS, o['layer'])}:{o['key']}/{o['value']}"
-                      for o in plain.get("overrides", []))  # fmt: skip
-            words.append(f"{_LAYERS}={';'.join(layers)}")
-        return ",".join(words)
+                words.append(f"{name}={_setting(name, plain[place])}")
+        return ";".join(words)
 
     def read(self, key: str, words: str) -> CacheChoice:
         """Inverse of :meth:`write`, for any order of the fields."""
-        preset, *changes = words.split(",")
+        preset, *changes = words.split(";")
         plain = self._preset(key, preset).to_dict()
         seen: set[str] = set()
         for change in changes:
             name, equals, value = change.partition("=")
-            if name not in (*_CACHE_NAMES, _LAYERS) or not equals or name in seen:
-                raise ConfigError("link_setting", key=key, value=shown(change))
+            if name not in _FIELDS or not equals or name in seen:
+                raise ConfigError("link_setting", key=key, value=shown(change), known=", ".join(_FIELDS))
             seen.add(name)
-            if name == _LAYERS:
-                plain["overrides"] = _read_layers(key, value)
-            else:
-                plain[_CACHE_NAMES[name]] = _read_setting(key, name, value)
+            plain[_FIELDS[name]] = _read_setting(key, name, value)
         return CacheChoice(preset, CacheConfig.from_dict(plain))
 
     def _preset(self, key: str, name: str) -> CacheConfig:
@@ -240,20 +230,38 @@ class Cache:
         return self.presets[name]
 
 
+def _plain(cache: CacheConfig) -> dict[str, Any]:
+    """Every field, also those that ``to_dict`` leaves out while they have their defaults."""
+    left_out = {name: str(getattr(cache, name)) for name in _FIELDS.values() if name != "overrides"}
+    return {"overrides": []} | left_out | cache.to_dict()
+
+
+def _setting(name: str, value: Any) -> str:
+    if name != "layers":
+        return str(value)
+    return ",".join(f"{_LAYER.write(name, o['layer'])}:{o['key']}/{o['value']}" for o in value)
+
+
 def _read_setting(key: str, name: str, words: str) -> Any:
-    if len(words) > _LONGEST_SETTING or not re.fullmatch(r"[a-z0-9_:.+]+", words):
-        raise ConfigError("link_setting", key=key, value=shown(f"{name}={words}"))
-    return _SIZES[name].read(f"{key}: {name}", words) if name in _SIZES else words
+    if name == "layers":
+        return _read_layers(key, words)
+    if name in _SIZES:
+        return _SIZES[name].read(f"{key}: {name}", words)
+    if len(words) > _LONGEST_SETTING or not re.fullmatch(r"[A-Za-z0-9_:.,+-]+", words):
+        raise ConfigError("link_setting", key=key, value=shown(f"{name}={words}"), known=", ".join(_FIELDS))
+    return words
 
 
 def _read_layers(key: str, words: str) -> list[dict[str, Any]]:
     layers = []
-    for line in words.split(";") if words else []:
+    for line in words.split(",") if words else []:
         layer, colon, sides = line.partition(":")
         k, slash, v = sides.partition("/")
         if not (colon and slash):
-            raise ConfigError("link_setting", key=key, value=shown(f"{_LAYERS}={line}"))
-        number = _LAYER.read(f"{key}: {_LAYERS}", layer)
+            raise ConfigError(
+                "link_setting", key=key, value=shown(f"layers={line}"), known=", ".join(_FIELDS)
+            )
+        number = _LAYER.read(f"{key}: layers", layer)
         layers.append(
             {"layer": number, "key": _read_setting(key, "key", k), "value": _read_setting(key, "value", v)}
         )

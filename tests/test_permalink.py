@@ -133,7 +133,7 @@ def test_links_are_short_and_readable() -> None:
         CacheConfig.from_dict(PRESETS["full-stack"].to_dict() | {"window_size": 16, "value": "none"}),
     )
     query = FORM.encode({"model": "tiny", "p": "Hello", "n": 24, "a": stack, "b": small})
-    assert query == "v=1&tab=run&model=tiny&p=Hello&n=24&a=full-stack&b=full-stack,window=16,value=none"
+    assert query == "v=1&tab=run&model=tiny&p=Hello&n=24&a=full-stack&b=full-stack;window=16;value=none"
 
 
 def test_a_document_fits_into_a_link() -> None:
@@ -201,21 +201,21 @@ def bomb() -> str:
         ("v=1&p=" + bomb(), "link_text_long"),
         ("v=1&a=unknown", "link_choice"),
         ("v=1&a=", "link_choice"),
-        ("v=1&a=full,", "link_setting"),
-        ("v=1&a=full,colour=red", "link_setting"),
-        ("v=1&a=full,window=1,window=2", "link_setting"),
-        ("v=1&a=full,window=0", "link_number"),
-        ("v=1&a=full,window=99999999999999999999", "link_number"),
-        ("v=1&a=full,middle=sometimes", "unknown_choice"),
-        ("v=1&a=full,key=int9:token:g64:absmax", "quant_bits"),
-        ("v=1&a=full,key=__import__('os')", "link_setting"),
-        ("v=1&a=full,key=" + "int8:" * 50, "link_setting"),
-        ("v=1&a=full,key=<b>", "link_setting"),
-        ("v=1&a=full,offload=host", "offload_needs_blocks"),
-        ("v=1&a=k8v4,layers=x:none/none", "link_number"),
-        ("v=1&a=k8v4,layers=1", "link_setting"),
-        ("v=1&a=k8v4,layers=1:none/none;1:none/none", "override_twice"),
-        ("v=1&a=k8v4,layers=1:none/int4:channel:g64:minmax%2Bprerotary", "prerotary_value"),
+        ("v=1&a=full;", "link_setting"),
+        ("v=1&a=full;colour=red", "link_setting"),
+        ("v=1&a=full;window=1;window=2", "link_setting"),
+        ("v=1&a=full;window=0", "link_number"),
+        ("v=1&a=full;window=99999999999999999999", "link_number"),
+        ("v=1&a=full;middle=sometimes", "unknown_choice"),
+        ("v=1&a=full;key=int9:token:g64:absmax", "quant_bits"),
+        ("v=1&a=full;key=__import__('os')", "link_setting"),
+        ("v=1&a=full;key=" + "int8:" * 50, "link_setting"),
+        ("v=1&a=full;key=<b>", "link_setting"),
+        ("v=1&a=full;offload=host", "offload_needs_blocks"),
+        ("v=1&a=k8v4;layers=x:none/none", "link_number"),
+        ("v=1&a=k8v4;layers=1", "link_setting"),
+        ("v=1&a=k8v4;layers=1:none/none,1:none/none", "override_twice"),
+        ("v=1&a=k8v4;layers=1:none/int4:channel:g64:minmax%2Bprerotary", "prerotary_value"),
     ],
 )  # fmt: skip
 def test_hostile_links_are_refused_in_a_sentence(query: str, code: str) -> None:

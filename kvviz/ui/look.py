@@ -15,9 +15,9 @@ from kvviz.catalogue import ASSETS_DIR
 
 SCRIPTS = (
     "kvviz", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
-    "atlas_table", "atlas_replay", "calculator",
+    "atlas_table", "atlas_replay", "calculator", "share",
 )  # fmt: skip
-STYLES = ("kvviz", "lab", "atlas", "calculator")
+STYLES = ("kvviz", "lab", "atlas", "calculator", "share")
 #: Whoever waits in line takes a thread for as long as it looks at its place.
 MAX_THREADS = 120
 _SANS = ["system-ui", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "sans-serif"]

@@ -18,14 +18,11 @@ from kvviz.errors import KvvizError
 from kvviz.ui import form
 from kvviz.ui.components import encode, notice_line
 from kvviz.ui.context import AppContext
+from kvviz.ui.share import AT_ONCE, ShareParts, build_share
 from kvviz.ui.views import LETTERS, notice
 
-#: Options of every handler that only touches the page.
-AT_ONCE: dict[str, Any] = {
-    "queue": False,
-    "show_progress": "hidden",
-    "api_visibility": "private",
-}
+__all__ = ["AT_ONCE", "Rail", "Side", "build_rail", "cache_components", "name_side", "read_inputs"]
+
 #: Offered before a model is loaded.
 USUAL_HEAD_DIM = 64
 
@@ -50,11 +47,13 @@ class Rail:
     """All controls of a request; ``request`` in the order of ``form.REQUEST_FIELDS``."""
 
     model: gr.Dropdown
+    prompt_preset: gr.Dropdown
     request: list[Any]
     sides: list[Side]
     run: gr.Button
     stop: gr.Button
     notice: gr.HTML
+    share: ShareParts
 
     @property
     def inputs(self) -> list[Any]:
@@ -76,18 +75,19 @@ def read_inputs(values: Sequence[Any]) -> tuple[str, dict[str, Any], list[tuple[
 
 def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
     """Lay the controls out and let them follow one another. ``model`` is the page's."""
-    request = _request_fields(context)
+    ready, request = _request_fields(context)
     with gr.Group(elem_classes="kv-presets"):
         presets = [_preset(context, i) for i in range(2)]
     with gr.Row(elem_classes="kv-actions"):
         run = gr.Button(text("ui.rail.run"), variant="primary", elem_id="run", min_width=100)
         stop = gr.Button(text("ui.rail.stop"), elem_id="stop", interactive=False, min_width=80)
     line = notice_line(notice(), "run-notice")
+    share = build_share("run")
     sides = [_side(context, i, preset, label, model) for i, (preset, label) in enumerate(presets)]
-    return Rail(model, request, sides, run, stop, line)
+    return Rail(model, ready, request, sides, run, stop, line, share)
 
 
-def _request_fields(context: AppContext) -> list[Any]:
+def _request_fields(context: AppContext) -> tuple[gr.Dropdown, list[Any]]:
     first = context.prompts[0]
     ready = gr.Dropdown(
         [(p.label, p.key) for p in context.prompts],
@@ -118,7 +118,7 @@ def _request_fields(context: AppContext) -> list[Any]:
     prompt.input(lambda: None, None, ready, **AT_ONCE)
     ready.input(fill, ready, [prompt, chat], **AT_ONCE)
     decoding.change(lambda how: gr.Row(visible=how == "sampled"), decoding, sampling, **AT_ONCE)
-    return [prompt, chat, tokens, decoding, temperature, top_p, seed]
+    return ready, [prompt, chat, tokens, decoding, temperature, top_p, seed]
 
 
 def _preset(context: AppContext, index: int) -> tuple[gr.Dropdown, gr.HTML]:

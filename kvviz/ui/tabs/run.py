@@ -13,6 +13,7 @@ from kvviz.catalogue import text
 from kvviz.ui.components import live_plot, notice_line, text_panel, token_strip, words
 from kvviz.ui.context import OPENING_HEAD, AppContext
 from kvviz.ui.handlers import RunHandlers, ViewControls
+from kvviz.ui.links import wire_links
 from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, AtlasParts, Page, RunParts
 from kvviz.ui.rail import AT_ONCE, build_rail
 from kvviz.ui.runs import ViewChoice
@@ -44,6 +45,7 @@ def wire(context: AppContext, page: Page) -> None:
     handlers = RunHandlers(context, tuple(filled))
     _wire_run(handlers, run, atlas, list(filled.values()))
     _wire_views(handlers, run.run_id, run.views, run.controls)
+    wire_links(context, run.rail, run.model_watch)
 
 
 def _opening(context: AppContext) -> list[Any]:
