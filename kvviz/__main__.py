@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz import presets
-from kvviz.catalogue import text
+from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
 from kvviz.cli import bench as bench_words
 from kvviz.cli import calculator
 from kvviz.cli import lab as lab_words
@@ -31,7 +31,13 @@ _PROGRESS_STEP = 1024
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments ask; returns the exit code."""
+    """Do what the arguments ask, in the language of ``KVVIZ_LANG``; returns the exit code."""
+    wanted = os.environ.get("KVVIZ_LANG", "").lower()[:2]
+    with speaking(wanted if wanted in languages() else DEFAULT_LANGUAGE):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     terminal = Terminal.current()
     _quiet_libraries()
     with contextlib.redirect_stdout(sys.stderr):  # whatever a library prints is not the result

@@ -20,9 +20,13 @@ class PromptPreset:
     """A prompt to start from."""
 
     key: str
-    label: str
     text: str
     use_chat_template: bool
+
+    @property
+    def label(self) -> str:
+        """How it is called."""
+        return text(f"prompt.{self.key}")
 
 
 @cache
@@ -63,7 +67,6 @@ def prompt_presets() -> list[PromptPreset]:
     return [
         PromptPreset(
             key=entry["key"],
-            label=text(f"prompt.{entry['key']}"),
             text=(folder / entry["file"]).read_text(encoding="utf-8").strip("\n"),
             use_chat_template=entry["chat"],
         )

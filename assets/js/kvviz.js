@@ -4,6 +4,7 @@
   if (window.kvviz) return;
   const factories = {};
   const mounted = new Set();
+  const { linkLanguages } = window.kvvizLanguage;
   const STORED_THEME = "kvviz-theme";
 
   function define(name, factory) {
@@ -80,7 +81,10 @@
     }
   }
 
-  function start() {
+  /** The page is there; ``tag`` is its language. */
+  function start(tag) {
+    document.documentElement.lang = tag;
+    linkLanguages();
     const theme = storedTheme();
     if (theme) document.body.classList.toggle("dark", theme === "dark");
     let dark = document.body.classList.contains("dark");

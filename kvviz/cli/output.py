@@ -34,9 +34,9 @@ class Terminal:
         """A result as one JSON value; what is not finite becomes null."""
         self.show(json.dumps(finite(content), ensure_ascii=False, allow_nan=False))
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence: object) -> None:
         """Progress or an error."""
-        self._write(self._err, sentence)
+        self._write(self._err, str(sentence))
 
     @staticmethod
     def _write(stream: TextIO, content: str) -> None:

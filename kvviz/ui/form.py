@@ -35,9 +35,7 @@ WHOLE_NUMBERS = ("sink_size", "window_size", "block_size")
 class FormError(KvvizError):
     """Something in the form cannot be read. The sentence lies under ``ui.form``."""
 
-    def __init__(self, code: str, **values: object) -> None:
-        self.code, self.values = code, values
-        Exception.__init__(self, text(f"ui.form.{code}", **values))
+    section = "ui.form"
 
 
 def cache_fields(cache: CacheConfig) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 from kvviz.catalogue import text
 from kvviz.errors import KvvizError
 from kvviz.experiment import LabProgress, LabResult
+from kvviz.ui.language import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,7 @@ class LabRun:
         """Carry the experiment in a thread; False when somebody has started it before."""
         if not self._claim.acquire(blocking=False):
             return False
-        name = f"kvviz-lab-{self.id[:8]}"
-        threading.Thread(target=self._carry, args=(perform,), name=name, daemon=True).start()
+        in_thread(self._carry, perform, called=f"kvviz-lab-{self.id[:8]}")
         return True
 
     def wait(self, timeout: float) -> bool:

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from kvviz.catalogue import text
+from kvviz.catalogue import phrase
 from kvviz.config import CacheConfig
 from kvviz.errors import KvvizError
 from kvviz.events import ModelFacts
+from kvviz.ui.language import in_thread
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[str, float | None], None]
+#: a sentence, said when it is read, and the share done when it is known
+Progress = Callable[[object, float | None], None]
 
 
 class Store(Protocol):
@@ -29,10 +31,11 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """How far one model is. ``fraction`` is None while nobody can tell."""
+    """How far one model is. ``fraction`` is None while nobody can tell. Many read it, each in a language of
+    their own, so ``message`` is said by ``str`` and not before."""
 
     phase: Literal["absent", "loading", "ready", "failed"] = "absent"
-    message: str = ""
+    message: object = ""
     fraction: float | None = None
     facts: ModelFacts | None = None
     model: Any = None  # what the store gave; only when ready
@@ -61,15 +64,15 @@ class Loader:
         if self._check_name is not None:
             self._check_name(name)
         if self.state(name).phase != "ready":
-            self._set(name, LoadState("loading", text("ui.model.loading")))
+            self._set(name, LoadState("loading", phrase("ui.model.loading")))
         try:
             model = self._store.get(name, progress=lambda words, share: self._tell(name, words, share))
         except KvvizError as error:
-            self._set(name, LoadState("failed", str(error)))
+            self._set(name, LoadState("failed", error))
             raise
         except Exception:
             logger.exception("loading %s failed", name)
-            self._set(name, LoadState("failed", text("ui.error.load", name=name)))
+            self._set(name, LoadState("failed", phrase("ui.error.load", name=name)))
             raise
         self._set(name, LoadState("ready", facts=model.facts, model=model))
         return model
@@ -87,7 +90,7 @@ class Loader:
 
     def warm(self, name: str) -> None:
         """Start loading without waiting; a failure is kept in the state."""
-        threading.Thread(target=self._try, args=(name,), name="kvviz-load", daemon=True).start()
+        in_thread(self._try, name, called="kvviz-load")
 
     def _try(self, name: str) -> None:
         try:
@@ -95,7 +98,7 @@ class Loader:
         except Exception as error:  # noqa: BLE001  kept in the state, and told by the next run as well
             logger.info("%s is not loaded yet: %s", name, error)
 
-    def _tell(self, name: str, words: str, share: float | None) -> None:
+    def _tell(self, name: str, words: object, share: float | None) -> None:
         with self._lock:
             known = self._states.get(name, LoadState())
             if known.phase == "loading":

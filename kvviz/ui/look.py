@@ -6,14 +6,17 @@ Knows paths and colours; knows no component.
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from kvviz.catalogue import ASSETS_DIR
+from kvviz.catalogue import ASSETS_DIR, languages
+from kvviz.ui.language import page_path
 
 SCRIPTS = (
+    "language",  # first: it may leave for another page
     "kvviz", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
     "atlas_table", "atlas_replay", "calculator", "share",
 )  # fmt: skip
@@ -82,8 +85,11 @@ def plotly_script() -> Path:
 
 
 def head() -> str:
-    """Our scripts inline, so that they are there before any view is mounted; plotly when it comes."""
+    """Our scripts inline, so that they are there before any view is mounted; plotly when it comes. First of
+    all it is settled whether this is the page of the visitor's language."""
+    paths = json.dumps({name: page_path(name) for name in languages()})
     sources = [(ASSETS_DIR / "js" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    sources.insert(0, f"window.kvvizLanguages = {paths};")
     inline = "".join(f"<script>{source}</script>" for source in sources)
     return f'{inline}<script async src="gradio_api/file={plotly_script().as_posix()}"></script>'
 

@@ -1,15 +1,18 @@
-"""The page: header, tabs, and what happens when a session ends.
+"""The page: header, tabs, one build of them for each language, and what happens when a session ends.
 
 Knows which tabs there are; knows nothing of what they show.
 """
 
 from __future__ import annotations
 
+import json
+
 import gradio as gr
 
-from kvviz.catalogue import text
+from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
 from kvviz.ui.components import notice_line, words
 from kvviz.ui.context import AppContext
+from kvviz.ui.language import bound, page_path, switch
 from kvviz.ui.parts import Page
 from kvviz.ui.rail import AT_ONCE
 from kvviz.ui.status import Header, load_notice
@@ -19,17 +22,10 @@ QUEUE_LENGTH = 64
 
 
 def build_app(context: AppContext) -> gr.Blocks:
-    """The whole application as a page that is ready to launch."""
+    """The whole application, a page for each language, ready to launch."""
     demo: gr.Blocks
     with gr.Blocks(title=text("ui.title"), fill_width=True, analytics_enabled=False) as demo:
-        header = _header(context)
-        page = Page(header)
-        with gr.Tabs(elem_classes="kv-tabs") as page.tab_bar:
-            for tab in TABS:
-                with gr.Tab(text(f"ui.tab.{tab.KEY}"), id=tab.KEY) as page.tabs[tab.KEY]:
-                    tab.build(context, page)
-        run.wire(context, page)
-        attention.wire(context, page)
+        _build_page(context, demo)
 
         def leave(request: gr.Request) -> None:
             context.runs.forget(str(request.session_hash))
@@ -37,9 +33,33 @@ def build_app(context: AppContext) -> gr.Blocks:
             context.desks.forget(str(request.session_hash))
 
         demo.unload(leave)
-        demo.load(None, None, None, js="() => kvviz.start()", **AT_ONCE)
+    for name in languages():
+        if name != DEFAULT_LANGUAGE:
+            with speaking(name), demo.route(text("language.name"), page_path(name), show_in_navbar=False):
+                _build_page(context, demo)
+    _bind_languages(demo)
     demo.queue(max_size=QUEUE_LENGTH)
     return demo
+
+
+def _build_page(context: AppContext, demo: gr.Blocks) -> None:
+    """The page in the language that is spoken."""
+    page = Page(_header(context))
+    with gr.Tabs(elem_classes="kv-tabs") as page.tab_bar:
+        for tab in TABS:
+            with gr.Tab(text(f"ui.tab.{tab.KEY}"), id=tab.KEY) as page.tabs[tab.KEY]:
+                tab.build(context, page)
+    run.wire(context, page)
+    attention.wire(context, page)
+    demo.load(None, None, None, js=f"() => kvviz.start({json.dumps(text('language.tag'))})", **AT_ONCE)
+
+
+def _bind_languages(demo: gr.Blocks) -> None:
+    """Whatever a page asks for is answered in the page's language."""
+    spoken = {page_path(name): name for name in languages()}
+    for event in demo.fns.values():
+        if event.fn is not None:
+            event.fn = bound(event.fn, spoken[event.page])
 
 
 def _header(context: AppContext) -> Header:
@@ -56,6 +76,7 @@ def _header(context: AppContext) -> Header:
             elem_id="model",
         )
         line = notice_line(load_notice(context.loader.state(context.default_model)), "model-status")
+        words(switch(), "kv-languages")
         theme = gr.Button(text("ui.theme"), size="sm", elem_id="theme", min_width=90)
     theme.click(None, None, None, js="() => kvviz.toggleTheme()", **AT_ONCE)
     return Header(model, line)

@@ -24,6 +24,7 @@ from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.desk import Desk, Wish
 from kvviz.ui.frames import TICK
+from kvviz.ui.language import in_thread
 from kvviz.ui.line import place_notice
 from kvviz.ui.runs import LiveRun
 from kvviz.ui.views import notice
@@ -43,7 +44,7 @@ class Job:
         self.error = ""
         self._work = work
         self._done = threading.Event()
-        threading.Thread(target=self._carry, name="kvviz-recompute", daemon=True).start()
+        in_thread(self._carry, called="kvviz-recompute")
 
     def wait(self, timeout: float) -> bool:
         """True when done."""

@@ -38,9 +38,9 @@ def load_notice(state: LoadState) -> dict[str, Any]:
     if state.facts is not None:
         return notice(describe(state.facts))
     if state.phase == "failed":
-        return notice(state.message, "error")
+        return notice(str(state.message), "error")
     if state.phase == "loading":
-        return notice(state.message or text("ui.model.loading"), "busy", state.fraction)
+        return notice(str(state.message) or text("ui.model.loading"), "busy", state.fraction)
     return notice(text("ui.model.absent"))
 
 

@@ -6,13 +6,13 @@ Knows the engine's contract and the run it writes to; knows no page. However it 
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import closing
 from typing import Any, cast
 
 from kvviz.catalogue import text
 from kvviz.errors import KvvizError
 from kvviz.ui.context import AppContext
+from kvviz.ui.language import in_thread
 from kvviz.ui.runs import LiveRun
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def start(run: LiveRun, context: AppContext) -> None:
     """Carry ``run`` in a thread of its own."""
-    threading.Thread(target=carry, args=(run, context), name=f"kvviz-{run.id[:8]}", daemon=True).start()
+    in_thread(carry, run, context, called=f"kvviz-{run.id[:8]}")
 
 
 def carry(run: LiveRun, context: AppContext) -> None:

@@ -109,8 +109,10 @@ def open_page(address: str, browser: Browser) -> Iterator[Callable[..., Page]]:
     faults: list[str] = []
     contexts = []
 
-    def open_one(width: int = 1280, height: int = 800) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
+    def open_one(width: int = 1280, height: int = 800, *, locale: str = "en-GB", path: str = "") -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="light", locale=locale
+        )
         contexts.append(context)
         context.add_init_script(TELL_NAN)
         page = context.new_page()
@@ -120,7 +122,7 @@ def open_page(address: str, browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on(
             "request", lambda r: faults.append(f"fetched {r.url}") if _is_elsewhere(r.url, address) else None
         )
-        page.goto(address)
+        page.goto(address + path)
         page.wait_for_selector("#run")
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length >= 5")
         return page

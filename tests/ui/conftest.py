@@ -18,7 +18,7 @@ from tests.ui.fakes import FakeEngine, FakeRecompute, FakeStore
 CACHES: dict[str, CacheConfig] = {"full": FULL, "full-stack": STACK}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_context() -> Callable[..., AppContext]:
     """An application context over stand-ins; any of them can be given."""
 
