@@ -145,7 +145,7 @@ def cache_words(cache: CacheConfig) -> str:
         words += [f"sinks={cache.sink_size}", f"window={cache.window_size}"]
     if cache.middle is Middle.QUANTIZE:
         words += [f"block={cache.block_size}", f"K={cache.key.spec}", f"V={cache.value.spec}"]
-        words += [f"offload={cache.offload.value}"] if cache.offload.value != "none" else []
+        words += [] if cache.offload.is_none else [f"offload={cache.offload.spec}"]
     if cache.position.value != "original":
         words.append(f"position={cache.position.value}")
     if cache.prefill.value != "streamed":

@@ -12,7 +12,13 @@ from enum import StrEnum
 from typing import Any
 
 from kvviz.errors import ConfigError
+from kvviz.offload_config import Offload, OffloadRead
 from kvviz.quant_config import QuantConfig
+
+__all__ = [
+    "CacheConfig", "LayerOverride", "Middle", "Offload", "OffloadRead", "Position", "Prefill", "RunConfig",
+    "SamplingConfig", "parse_choice",
+]  # fmt: skip
 
 
 class Middle(StrEnum):
@@ -35,13 +41,6 @@ class Prefill(StrEnum):
 
     STREAMED = "streamed"
     EXACT = "exact"
-
-
-class Offload(StrEnum):
-    """Where sealed blocks live."""
-
-    NONE = "none"
-    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,7 @@ class CacheConfig:
     offload: Offload = Offload.NONE
     prefill: Prefill = Prefill.STREAMED
     overrides: tuple[LayerOverride, ...] = ()
+    offload_read: OffloadRead = OffloadRead.PREFETCH
 
     def __post_init__(self) -> None:
         _check_int("sink_size", self.sink_size, minimum=0)
@@ -74,7 +74,7 @@ class CacheConfig:
         _check_int("block_size", self.block_size, minimum=1)
         if self.prefill is Prefill.EXACT and self.middle is Middle.EVICT:
             raise ConfigError("prefill_exact_evict")
-        if self.offload is not Offload.NONE and self.middle is not Middle.QUANTIZE:
+        if not self.offload.is_none and self.middle is not Middle.QUANTIZE:
             raise ConfigError("offload_needs_blocks", middle=self.middle.value)
         if len({o.layer for o in self.overrides}) != len(self.overrides):
             raise ConfigError("override_twice")
@@ -129,9 +129,11 @@ class CacheConfig:
             "key": self.key.spec,
             "value": self.value.spec,
             "position": self.position.value,
-            "offload": self.offload.value,
+            "offload": self.offload.spec,
             "prefill": self.prefill.value,
         }
+        if self.offload_read is not OffloadRead.PREFETCH:
+            plain["offload_read"] = self.offload_read.value
         if self.overrides:
             plain["overrides"] = [
                 {"layer": o.layer, "key": o.key.spec, "value": o.value.spec} for o in self.overrides
@@ -156,6 +158,8 @@ class CacheConfig:
         for name in ("key", "value"):
             if name in values:
                 values[name] = QuantConfig.parse(str(values[name]))
+        if "offload" in values:
+            values["offload"] = Offload.parse(str(values["offload"]))
         values["overrides"] = tuple(
             LayerOverride(o["layer"], QuantConfig.parse(o["key"]), QuantConfig.parse(o["value"]))
             for o in plain.get("overrides", ())
@@ -166,7 +170,7 @@ class CacheConfig:
 _CHOICES: dict[str, type[StrEnum]] = {
     "middle": Middle,
     "position": Position,
-    "offload": Offload,
+    "offload_read": OffloadRead,
     "prefill": Prefill,
 }
 

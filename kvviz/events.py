@@ -28,8 +28,8 @@ class Tier(StrEnum):
 #: Order of the last axis of every tier-mass array. The middle is the sum of the last three.
 MASS_TIERS = (Tier.SINK, Tier.WINDOW, Tier.EXACT, Tier.QUANTIZED, Tier.OFFLOADED)
 
-#: location ("device" | "host") -> tier -> part -> bytes; quantizers name the parts: "codes", "scales",
-#: "minima", "outliers", "outlier_places", "exact"
+#: location ("device" | "host" | "disk") -> tier -> part -> bytes; quantizers name the parts: "codes",
+#: "scales", "minima", "outliers", "outlier_places", "exact"
 ByteTree: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 

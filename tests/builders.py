@@ -70,7 +70,7 @@ def make_spans(cache: CacheConfig, tokens: int) -> tuple[Span, ...]:
         sealed, middle = window, Tier.EVICTED
     elif cache.middle is Middle.QUANTIZE:
         sealed = sink + max(0, window - sink) // cache.block_size * cache.block_size
-        middle = Tier.QUANTIZED if cache.offload is Offload.NONE else Tier.OFFLOADED
+        middle = Tier.QUANTIZED if cache.offload.is_none else Tier.OFFLOADED
     spans = (
         Span(Tier.SINK, 0, sink),
         Span(middle, sink, sealed),

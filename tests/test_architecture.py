@@ -13,17 +13,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "kvviz"
 BASE = {
     "config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes",
-    "comparison", "comparison_request", "comparison_words",
+    "comparison", "comparison_request", "comparison_words", "offload_config",
     "link_values", "permalink",
 }  # fmt: skip
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {
     "quant": set(),
     "attention": set(),
-    "cache": {"quant", "attention"},
+    "offload": set(),
+    "cache": {"quant", "attention", "offload"},
     "models": {"cache", "quant", "attention"},
-    "engine": {"models", "cache", "quant", "attention"},
-    "lab": {"engine", "models", "cache", "quant", "attention"},
+    "engine": {"models", "cache", "quant", "attention", "offload"},
+    "lab": {"engine", "models", "cache", "quant", "attention", "offload"},
     "calculator": set(),
     "host": {"calculator"},
     "figures": {"calculator"},
@@ -34,7 +35,7 @@ HOMES = {
     "gradio": {"ui"},
     "plotly": {"figures"},
     "transformers": {"models"},
-    "torch": {"quant", "attention", "cache", "models", "engine", "lab"},
+    "torch": {"quant", "attention", "offload", "cache", "models", "engine", "lab"},
 }
 #: top-level modules that tie rooms together
 TIES = {"__main__", "app"}

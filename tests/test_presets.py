@@ -31,7 +31,7 @@ def test_quantizing_presets(name, sinks, window, block, key, value):
     assert cache.middle is Middle.QUANTIZE
     assert (cache.sink_size, cache.window_size, cache.block_size) == (sinks, window, block)
     assert (cache.key.spec, cache.value.spec) == (key, value)
-    assert cache.offload is (Offload.HOST if name == "full-stack" else Offload.NONE)
+    assert cache.offload == (Offload.HOST if name == "full-stack" else Offload.NONE)
 
 
 def test_full_keeps_everything():

@@ -1,9 +1,11 @@
-"""Tokens stored contiguously and grown in steps; knows a shape, not what the numbers mean."""
+"""Tokens stored contiguously and grown in steps; knows a shape and a store, not what the numbers mean."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from kvviz.offload import DeviceStore, Store
 
 _HEADROOM = 8  # capacity is at most length + length // 8: 12.5 %
 
@@ -14,9 +16,10 @@ class TokenBuffer:
     Always contiguous in ``view()``'s storage, so that readers never loop over blocks.
     """
 
-    def __init__(self, device: torch.device, *, pinned: bool = False) -> None:
-        self._device = device
-        self._pinned = pinned
+    def __init__(self, where: torch.device | Store, *, most_rows: int | None = None) -> None:
+        """``most_rows``: no headroom beyond it; whoever appends keeps to it."""
+        self._store = DeviceStore(where) if isinstance(where, torch.device) else where
+        self._most_rows = most_rows
         self._storage: Tensor | None = None
         self._start = 0
         self._length = 0
@@ -39,6 +42,12 @@ class TokenBuffer:
         assert self._storage is not None
         self._storage[:, :, self._start + self._length : self._start + length] = x
         self._length = length
+        self.let_go()
+
+    def let_go(self) -> None:
+        """What is held will not be read for a while: where it can, it leaves RAM."""
+        if self._storage is not None:
+            self._store.let_go(self._storage)
 
     def drop_front(self, count: int) -> None:
         """Forget the first ``count`` rows and give their memory back."""
@@ -78,18 +87,10 @@ class TokenBuffer:
             self._allocate(self._length, like=self._storage)
 
     def _allocate(self, length: int, *, like: Tensor) -> None:
+        rows = length + length // _HEADROOM
         shape = list(like.shape)
-        shape[2] = length + length // _HEADROOM
-        fresh = _empty(shape, like.dtype, self._device, pinned=self._pinned)
+        shape[2] = rows if self._most_rows is None else max(length, min(rows, self._most_rows))
+        fresh = self._store.empty(shape, like.dtype)
         if self._length and self._storage is not None:
             fresh[:, :, : self._length] = self.view()
         self._storage, self._start = fresh, 0
-
-
-def _empty(shape: list[int], dtype: torch.dtype, device: torch.device, *, pinned: bool) -> Tensor:
-    if pinned:
-        try:
-            return torch.empty(shape, dtype=dtype, pin_memory=True)
-        except RuntimeError:  # page-locked memory is limited: pageable host memory is slower, not wrong
-            return torch.empty(shape, dtype=dtype)
-    return torch.empty(shape, dtype=dtype, device=device)

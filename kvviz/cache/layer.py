@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kvviz.attention import Part, RowRule, Tile
 from kvviz.cache.buffer import TokenBuffer
-from kvviz.cache.plan import StepPlan
+from kvviz.cache.plan import PartPlan, StepPlan
 from kvviz.cache.sealed import SealedBlocks, tiles_of
 from kvviz.events import Tier
 
@@ -32,15 +32,17 @@ class ExactPart:
 
 @dataclass(frozen=True, slots=True)
 class SealedPart:
-    """Positions read through their codes."""
+    """Positions read through their codes: sealed tokens ``[start, stop)``."""
 
     rows: RowRule
     query: Tensor | None
     blocks: SealedBlocks
     dtype: torch.dtype
+    start: int
+    stop: int
 
     def tiles(self) -> Iterable[Tile]:
-        return self.blocks.tiles(self.dtype)
+        return self.blocks.tiles(self.dtype, self.start, self.stop)
 
 
 class SealEnergy:
@@ -105,10 +107,10 @@ class LayerCache:
         """Free exact positions below ``keep_from``: sealed or evicted, and read by every row that may."""
         self._forget(keep_from)
 
-    def parts(self, step: StepPlan, rules: list[RowRule], dtype: torch.dtype) -> list[Part]:
-        """The step's parts in plan order."""
+    def parts(self, plans: Iterable[PartPlan], rules: Iterable[RowRule], dtype: torch.dtype) -> list[Part]:
+        """Parts in the order of their plans."""
         parts: list[Part] = []
-        for plan, rule in zip(step.parts, rules, strict=True):
+        for plan, rule in zip(plans, rules, strict=True):
             if plan.tier is Tier.SINK:
                 tile = Tile(0, self.sinks["key"].view(), self.sinks["value"].view())
                 parts.append(ExactPart(rule, None, tile))
@@ -117,7 +119,10 @@ class LayerCache:
                 keys, values = (self.recent[side].view(low, high) for side in ("key", "value"))
                 parts.append(ExactPart(rule, None, Tile(plan.start, keys, values)))
             else:
-                parts.append(SealedPart(rule, None, self.sealed, dtype))
+                first = self.sealed.first
+                parts.append(
+                    SealedPart(rule, None, self.sealed, dtype, plan.start - first, plan.stop - first)
+                )
         return parts
 
     def exact(self, side: str) -> Tensor:
@@ -137,7 +142,8 @@ class LayerCache:
         yield from self.sinks.values()
         yield from self.recent.values()
         for side in self.sealed.sides.values():
-            yield from side.buffers.values()
+            for piece in side.pieces:
+                yield from piece.buffers.values()
 
     def _forget(self, position: int) -> None:
         count = min(position - self.recent_start, len(self.recent["key"]))

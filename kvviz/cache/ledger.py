@@ -11,18 +11,19 @@ from collections.abc import Iterable, Sequence
 from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.layer import LayerCache
 from kvviz.events import ByteTree, MemorySnapshot, Span, Tier, sum_bytes
+from kvviz.offload_config import Place
 
-DEVICE, HOST = "device", "host"
+DEVICE = Place.DEVICE.value
 
 
 def snapshot(
-    layers: Sequence[LayerCache], spans: Sequence[Span], *, sealed_tier: Tier, numbers_per_token: int
+    layers: Sequence[LayerCache], spans: Sequence[Span], *, numbers_per_token: int
 ) -> MemorySnapshot:
     """Count everything. ``numbers_per_token`` is ``2 * L * H_kv * D``."""
     used: ByteTree = {}
     reserved: ByteTree = {}
     length = {tier: 0 for tier in Tier} | {span.tier: span.stop - span.start for span in spans}
-    sealed_location = HOST if sealed_tier is Tier.OFFLOADED else DEVICE
+    sealed_bytes = 0
     for layer in layers:
         for buffer in layer.sinks.values():
             _add(used, DEVICE, Tier.SINK, "exact", len(buffer) * buffer.row_bytes)
@@ -30,16 +31,20 @@ def snapshot(
         for buffer in layer.recent.values():
             _add_recent(used, reserved, buffer, length[Tier.EXACT], length[Tier.WINDOW])
         for side in layer.sealed.sides.values():
-            for part, buffer in side.buffers.items():
-                _add(used, sealed_location, sealed_tier, part, len(buffer) * buffer.row_bytes)
-                _add(reserved, sealed_location, sealed_tier, part, buffer.reserved_bytes)
+            for piece in side.pieces:
+                tier = Tier.QUANTIZED if piece.place is Place.DEVICE else Tier.OFFLOADED
+                for part, buffer in piece.buffers.items():
+                    n_bytes = len(buffer) * buffer.row_bytes
+                    sealed_bytes += n_bytes
+                    _add(used, piece.place.value, tier, part, n_bytes)
+                    _add(reserved, piece.place.value, tier, part, buffer.reserved_bytes)
     held = sum(n for tier, n in length.items() if tier is not Tier.EVICTED)
-    sealed_bytes = sum(used.get(sealed_location, {}).get(sealed_tier, {}).values())
+    sealed_tokens = length[Tier.QUANTIZED] + length[Tier.OFFLOADED]
     return MemorySnapshot(
         tokens=sum(length.values()),
         used=used,
         reserved=reserved,
-        effective_bits=_bits(sealed_bytes, length[sealed_tier], numbers_per_token),
+        effective_bits=_bits(sealed_bytes, sealed_tokens, numbers_per_token),
         cache_bits=_bits(sum_bytes(used), held, numbers_per_token),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvviz.config import CacheConfig, Middle, Offload
+from kvviz.config import CacheConfig, Middle
 from kvviz.events import Span, Tier
 
 
@@ -45,13 +45,16 @@ class StepPlan:
     parts: tuple[PartPlan, ...]
 
 
+SEALED_TIERS = (Tier.QUANTIZED, Tier.OFFLOADED)
+
+
 class Plan:
     """The cache rule of one configuration."""
 
-    def __init__(self, config: CacheConfig) -> None:
+    def __init__(self, config: CacheConfig, device_tokens: int | None = None) -> None:
+        """``device_tokens``: so many sealed tokens stay on the device; None is all of them."""
         self.config = config
-        sealed = Tier.QUANTIZED if config.offload is Offload.NONE else Tier.OFFLOADED
-        self.sealed_tier = sealed
+        self._device_tokens = device_tokens
 
     def sealed_stop(self, row: int) -> int:
         """First position after the blocks that ``row`` sees through their codes."""
@@ -89,9 +92,13 @@ class Plan:
         exact = [self.exact_start(row, frozen_stop) for row in rows]
         window = [self.window_start(row) for row in rows]
         # a short prompt may lie inside the sinks: then "after the sinks" is where it ends
+        near = self._near_stop(sealed[-1])
         parts = [
             PartPlan(Tier.SINK, 0, min(sinks, stop), [0] * len(rows), [min(sinks, r + 1) for r in rows]),
-            PartPlan(self.sealed_tier, sinks, sealed[-1], [sinks] * len(rows), sealed),
+            PartPlan(Tier.QUANTIZED, sinks, near, [sinks] * len(rows), [min(near, end) for end in sealed]),
+            PartPlan(
+                Tier.OFFLOADED, near, sealed[-1], [near] * len(rows), [max(near, end) for end in sealed]
+            ),
             PartPlan(Tier.EXACT, exact[0], window[-1], exact, window),
             PartPlan(Tier.WINDOW, window[0], stop, window, [r + 1 for r in rows]),
         ]
@@ -104,17 +111,36 @@ class Plan:
             parts=tuple(part for part in parts if part.is_seen),
         )
 
+    def _near_stop(self, sealed_stop: int) -> int:
+        """First sealed position that is not on the device."""
+        if self._device_tokens is None:
+            return sealed_stop
+        return min(sealed_stop, self.config.sink_size + self._device_tokens)
+
     def spans(self, tokens: int, frozen_stop: int | None = None) -> tuple[Span, ...]:
         """Tiers of positions ``[0, tokens)`` once their rows have been read."""
         if tokens == 0:
             return ()
         row, sinks = tokens - 1, min(self.config.sink_size, tokens)
         exact, window = self.exact_start(row, frozen_stop), self.window_start(row)
-        gone = Tier.EVICTED if self.config.middle is Middle.EVICT else self.sealed_tier
+        evicts = self.config.middle is Middle.EVICT
+        near = self.config.sink_size if evicts else self._near_stop(exact)
         edges = [
             Span(Tier.SINK, 0, sinks),
-            Span(gone, self.config.sink_size, exact),
+            Span(Tier.QUANTIZED, self.config.sink_size, near),
+            Span(Tier.EVICTED if evicts else Tier.OFFLOADED, near, exact),
             Span(Tier.EXACT, exact, window),
             Span(Tier.WINDOW, window, tokens),
         ]
         return tuple(span for span in edges if span.stop > span.start)
+
+
+def joined(parts: tuple[PartPlan, ...]) -> tuple[PartPlan, ...]:
+    """The same with all sealed positions in one part: what is read together, wherever it lies."""
+    sealed = [part for part in parts if part.tier in SEALED_TIERS]
+    if len(sealed) < 2:
+        return parts
+    near, far = sealed
+    high = [a if a < near.stop else b for a, b in zip(near.high, far.high, strict=True)]
+    both = PartPlan(far.tier, near.start, far.stop, near.low, high)
+    return tuple(both if part is far else part for part in parts if part is not near)

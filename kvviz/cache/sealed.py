@@ -6,14 +6,15 @@ builds a full-precision copy of the sealed tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from kvviz.attention import Tile
-from kvviz.cache.buffer import TokenBuffer
+from kvviz.cache.pieces import Space, pieces_of
 from kvviz.cache.prerotary import KeyTurn
+from kvviz.errors import KvvizError
 from kvviz.quant import Parts, Quantizer, narrow, wide_dtype
 
 TILE_TOKENS = 1024
@@ -25,16 +26,15 @@ class SealedSide:
     def __init__(
         self,
         quantizer: Quantizer,
-        location: torch.device,
+        spaces: Sequence[Space],
         *,
         first: int,
-        pinned: bool,
         turn: KeyTurn | None = None,
     ) -> None:
         self.quantizer = quantizer
         self.first = first
         self.turn = turn
-        self.buffers = {part: TokenBuffer(location, pinned=pinned) for part in quantizer.tokens_per_row}
+        self.pieces = pieces_of(spaces, quantizer.tokens_per_row)
 
     def seal(self, exact: Tensor, start: int) -> Tensor:
         """Quantize whole blocks ``(B, H_kv, t, D)``, the next after ``start`` sealed tokens, and store them
@@ -51,17 +51,38 @@ class SealedSide:
         return parts, self._restore(parts, start, exact.dtype)
 
     def store(self, parts: Parts) -> None:
-        """Keep parts where this side lives."""
-        for part, tensor in parts.items():
-            self.buffers[part].append(tensor)
+        """Keep parts of whole blocks where there is room.
+
+        Raises:
+            KvvizError: every place is full, or the one that has room cannot take them.
+        """
+        rows = self.quantizer.tokens_per_row
+        name, tensor = next(iter(parts.items()))
+        done, tokens = 0, tensor.shape[2] * rows[name]
+        for piece in self.pieces:
+            take = tokens - done if piece.room is None else min(piece.room, tokens - done)
+            if take:
+                stop = done + take
+                piece.append({p: x[:, :, done // rows[p] : stop // rows[p]] for p, x in parts.items()}, take)
+                done = stop
+        if done < tokens:
+            raise KvvizError("offload_full", held=self.tokens, more=tokens - done)
+
+    def held(self, start: int, stop: int, device: torch.device) -> Parts:
+        """Parts of sealed tokens ``[start, stop)``, whole blocks, on ``device``: views where they lie there
+        in one piece, else copied and put together."""
+        found: dict[str, list[Tensor]] = {part: [] for part in self.quantizer.tokens_per_row}
+        for piece in self.pieces:
+            low, high = max(start, piece.start), min(stop, piece.stop)
+            if low < high:
+                for part, tensor in piece.view(low, high).items():
+                    found[part].append(tensor.to(device))
+        return {part: x[0] if len(x) == 1 else torch.cat(x, dim=2) for part, x in found.items() if x}
 
     def read(self, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Restored ``(B, H_kv, stop - start, D)`` of sealed tokens ``[start, stop)``; the edges are whole
         blocks."""
-        parts = {}
-        for part, rows in self.quantizer.tokens_per_row.items():
-            parts[part] = self.buffers[part].view(start // rows, stop // rows).to(device)
-        return self._restore(parts, start, dtype)
+        return self._restore(self.held(start, stop, device), start, dtype)
 
     def _restore(self, parts: Parts, start: int, dtype: torch.dtype) -> Tensor:
         if self.turn is None:
@@ -70,8 +91,13 @@ class SealedSide:
         return narrow(self.turn.redo(unrotated, self.first + start), dtype)
 
     def parts(self) -> Parts:
-        """Everything stored, for audits and tests; shares storage."""
-        return {part: buffer.view() for part, buffer in self.buffers.items() if len(buffer)}
+        """Everything stored, for audits and tests; in one place it shares storage."""
+        return self.held(0, self.tokens, torch.device("cpu"))
+
+    @property
+    def tokens(self) -> int:
+        """How many are stored."""
+        return sum(piece.tokens for piece in self.pieces)
 
 
 class SealedBlocks:
@@ -84,18 +110,16 @@ class SealedBlocks:
         *,
         first: int,
         device: torch.device,
-        offload: bool,
+        spaces: Sequence[Space],
         key_turn: KeyTurn | None = None,
     ) -> None:
-        location = torch.device("cpu") if offload else device
-        pinned = offload and device.type == "cuda"
         self.first = first
         self.tokens = 0
         self.device = device
         self.block_size = key.block_size
         self.sides = {
-            "key": SealedSide(key, location, first=first, pinned=pinned, turn=key_turn),
-            "value": SealedSide(value, location, first=first, pinned=pinned),
+            "key": SealedSide(key, spaces, first=first, turn=key_turn),
+            "value": SealedSide(value, spaces, first=first),
         }
 
     def seal(self, keys: Tensor, values: Tensor) -> dict[str, Tensor]:
@@ -108,14 +132,21 @@ class SealedBlocks:
         self.tokens += keys.shape[2]
         return restored
 
-    def tiles(self, dtype: torch.dtype) -> Iterator[Tile]:
-        """Restored tiles of whole blocks, at most :data:`TILE_TOKENS` tokens (or one block) each."""
-        for start, stop in tiles_of(0, self.tokens, self.block_size):
+    def tiles(self, dtype: torch.dtype, start: int = 0, stop: int | None = None) -> Iterator[Tile]:
+        """Restored tiles of sealed tokens ``[start, stop)``, whole blocks, at most :data:`TILE_TOKENS` tokens
+        (or one block) each."""
+        for low, high in tiles_of(start, self.tokens if stop is None else stop, self.block_size):
             yield Tile(
-                self.first + start,
-                self.sides["key"].read(start, stop, self.device, dtype),
-                self.sides["value"].read(start, stop, self.device, dtype),
+                self.first + low,
+                self.sides["key"].read(low, high, self.device, dtype),
+                self.sides["value"].read(low, high, self.device, dtype),
             )
+
+    def let_go(self) -> None:
+        """The step's rows have read: what can leave RAM does."""
+        for side in self.sides.values():
+            for piece in side.pieces:
+                piece.let_go()
 
 
 def tiles_of(start: int, stop: int, block_size: int) -> Iterator[tuple[int, int]]:

@@ -17,10 +17,12 @@ from kvviz.cache import ledger
 from kvviz.cache.ahead import seal_ahead
 from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.layer import ExactPart, LayerCache
-from kvviz.cache.plan import Plan, StepPlan
+from kvviz.cache.pieces import open_spaces
+from kvviz.cache.plan import PartPlan, Plan, StepPlan, joined
 from kvviz.cache.prerotary import KeyTurn, Rotary
 from kvviz.cache.sealed import SealedBlocks
-from kvviz.config import CacheConfig, Middle, Offload, Position, Prefill
+from kvviz.cache.shares import near_and_far
+from kvviz.config import CacheConfig, Middle, Position, Prefill
 from kvviz.errors import KvvizError
 from kvviz.events import MemorySnapshot, SealError, Span, Tier
 from kvviz.quant import Calibration, Quantizer, make_quantizer
@@ -51,7 +53,9 @@ class CacheSession:
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.n_layers, self.dtype, self.device = n_layers, dtype, device
         self.observer: Observer | None = None
-        self.plan = Plan(config)
+        block = torch.zeros(1, n_kv_heads, config.block_size, head_dim, dtype=dtype, device=device)
+        self._spaces = open_spaces(config, device, n_layers, self._quantizer, block)
+        self.plan = Plan(config, self._spaces[0].most_tokens if self._spaces[0].is_near else 0)
         self._rotary = rotary
         self.key_turn = KeyTurn(rotary, dtype, device)
         self._exact_prompt = config.prefill is Prefill.EXACT
@@ -62,6 +66,7 @@ class CacheSession:
         self.seen_tokens = 0
         self._frozen_stop: int | None = None
         self._step: StepPlan | None = None
+        self._reads: tuple[PartPlan, ...] = ()
         self._rules: list[RowRule] = []
         self._turns: list[tuple[Tensor, Tensor] | None] = []
         self.layers = [self._new_layer(index) for index in range(self.n_layers)]
@@ -74,7 +79,7 @@ class CacheSession:
             self._quantizer(index, "value"),
             first=config.sink_size,
             device=self.device,
-            offload=config.offload is Offload.HOST,
+            spaces=self._spaces,
             key_turn=self.key_turn if key.prerotary else None,
         )
         return LayerCache(
@@ -118,11 +123,18 @@ class CacheSession:
                     layer.settle(seal_to)
 
     def begin(self, rows: int) -> StepPlan:
-        """Plan the next ``rows`` tokens; every layer then appends and reads once."""
+        """Plan the next ``rows`` tokens; every layer then appends and reads once.
+
+        Raises:
+            KvvizError: the step before ended by an error, so that layers disagree; only a reset helps.
+        """
+        if self._step is not None:
+            raise KvvizError("step_unfinished")
         step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
         self._step = step
-        self._rules = [RowRule.of(part.low, part.high, self.device) for part in step.parts]
-        self._turns = [self._turn(step, self.stands(step, part.tier)) for part in step.parts]
+        self._reads = joined(step.parts)
+        self._rules = [RowRule.of(part.low, part.high, self.device) for part in self._reads]
+        self._turns = [self._turn(step, self.stands(step, part.tier)) for part in self._reads]
         seal_ahead(self.layers, min(step.seal_to, self.seen_tokens))
         return step
 
@@ -142,14 +154,17 @@ class CacheSession:
         Observing changes no number of the output.
         """
         step, cache = self._current(), self.layers[layer]
-        parts = cache.parts(step, self._rules, self.dtype)
+        parts = cache.parts(self._reads, self._rules, self.dtype)
         for place, (part, turn) in enumerate(zip(parts, self._turns, strict=True)):
             if turn is not None and isinstance(part, ExactPart):
                 parts[place] = ExactPart(part.rows, rotate(query, *turn), part.tile)
         result = attend(query, parts, scale, keep_scores=self.observer is not None)
         if self.observer is not None:
+            if len(self._reads) < len(step.parts):
+                result.part_lse[:] = near_and_far(cache, step, self._reads, result.part_lse, query, scale)
             self.observer(layer, result, step)
         cache.settle(step.keep_from)
+        cache.sealed.let_go()
         return result.output
 
     def finish(self) -> None:
@@ -213,7 +228,6 @@ class CacheSession:
         return ledger.snapshot(
             self.layers,
             self.spans(),
-            sealed_tier=self.plan.sealed_tier,
             numbers_per_token=2 * self.n_layers * self.n_kv_heads * self.head_dim,
         )
 

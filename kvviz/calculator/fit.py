@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kvviz.calculator.formula import DEVICE, HOST, KvBytes, full_bytes, kv_bytes, layer_groups
+from kvviz.calculator.formula import DEVICE, DISK, HOST, KvBytes, full_bytes, kv_bytes, layer_groups
 from kvviz.calculator.shapes import ModelShape
 from kvviz.catalogue import text
 from kvviz.config import CacheConfig, Middle
@@ -66,7 +66,7 @@ class Answer:
 
     ``room_bytes``: the GPU less weights and reserve (may be negative). ``left_bytes``: the same less the
     peaks of all users. ``largest_context``: None when any length fits. ``users_that_fit``: at the asked
-    context.
+    context. ``host_bytes`` lie on host or disk.
     """
 
     question: Question
@@ -89,7 +89,7 @@ class Answer:
 
     @property
     def ratio(self) -> float:
-        """16-bit full precision / this cache, device and host together."""
+        """16-bit full precision / this cache, device, host and disk together."""
         return self.full_bytes / self.kv.total_bytes
 
 
@@ -117,7 +117,7 @@ def answer(question: Question) -> Answer:
         users_that_fit=max(0, room // peak),
         full_largest_context=largest_context(plain, room),
         full_users_that_fit=max(0, room // peak_bytes(plain, tokens)),
-        host_bytes=question.users * kv.bytes_on(HOST),
+        host_bytes=question.users * (kv.bytes_on(HOST) + kv.bytes_on(DISK)),
     )
 
 

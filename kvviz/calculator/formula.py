@@ -6,18 +6,20 @@ arithmetic that is shown. Counts nothing that exists; the ledger of the cache do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from kvviz.calculator.shapes import ModelShape
-from kvviz.config import CacheConfig, Middle, Offload
+from kvviz.config import CacheConfig, Middle
 from kvviz.events import ByteTree, Tier, sum_bytes
+from kvviz.offload_config import Place
 from kvviz.quant_config import Axis, Mapping, QuantConfig
 
 SIDES = ("key", "value")
-DEVICE, HOST = "device", "host"
+DEVICE, HOST, DISK = (place.value for place in Place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class KvBytes:
     cache_bits: float | None
 
     def bytes_on(self, location: str) -> int:
-        """Bytes on ``device`` (padding included) or on ``host``."""
+        """Bytes on ``device`` (padding included), ``host`` or ``disk``."""
         used = sum_bytes({location: self.used.get(location, {})})
         return used + (self.padding_bytes if location == DEVICE else 0)
 
@@ -122,21 +124,49 @@ def counts(cache: CacheConfig, tokens: int, window_tokens: int | None = None) ->
 
 
 def terms(shape: ModelShape, cache: CacheConfig, tokens: int, dtype_bytes: int = 2) -> list[Term]:
-    """Everything that ``tokens`` seen tokens leave in the cache; terms of nothing are left out."""
+    """Everything that ``tokens`` seen tokens leave in the cache; terms of nothing are left out. The last
+    place of an offload is taken for large enough."""
     found: list[Term] = []
-    offloaded = cache.offload is not Offload.NONE
-    place = (HOST, Tier.OFFLOADED) if offloaded else (DEVICE, Tier.QUANTIZED)
+    block_bytes = _block_bytes(shape, cache, dtype_bytes) if cache.offload.counts_bytes else 0
+    places = cache.offload.capacities(cache.block_size, block_bytes)
     for group in layer_groups(shape, cache):
         held = counts(cache, tokens, group.window_tokens)
         for tier, number in ((Tier.SINK, held.sink), (Tier.EXACT, held.exact), (Tier.WINDOW, held.window)):
             exact = (2, group.count, shape.n_kv_heads, shape.head_dim, number, dtype_bytes)
             found.append(Term(DEVICE, tier, "both", "exact", exact))
-        for side, quant in zip(SIDES, (group.key, group.value), strict=True):
+        for (place, number), (side, quant) in product(
+            _placed(places, held.sealed), zip(SIDES, (group.key, group.value), strict=True)
+        ):
+            tier = Tier.QUANTIZED if place is Place.DEVICE else Tier.OFFLOADED
             for part, factors in side_terms(
-                quant, shape.n_kv_heads, shape.head_dim, cache.block_size, held.sealed, dtype_bytes
+                quant, shape.n_kv_heads, shape.head_dim, cache.block_size, number, dtype_bytes
             ):
-                found.append(Term(*place, side, part, (group.count, *factors)))
+                found.append(Term(place.value, tier, side, part, (group.count, *factors)))
     return [term for term in found if term.n_bytes]
+
+
+def _placed(places: Sequence[tuple[Place, int | None]], tokens: int) -> list[tuple[Place, int]]:
+    """``tokens`` sealed tokens by place: each is filled before the next, the last takes the rest."""
+    found = []
+    for index, (place, most) in enumerate(places):
+        last = index == len(places) - 1
+        here = tokens if last or most is None else min(tokens, most)
+        found.append((place, here))
+        tokens -= here
+    return found
+
+
+@lru_cache(maxsize=256)
+def _block_bytes(shape: ModelShape, cache: CacheConfig, dtype_bytes: int) -> int:
+    """What one sealed block takes over all layers."""
+    total = 0
+    for group in layer_groups(shape, cache):
+        for quant in (group.key, group.value):
+            sides = side_terms(
+                quant, shape.n_kv_heads, shape.head_dim, cache.block_size, cache.block_size, dtype_bytes
+            )
+            total += group.count * sum(prod(factors) for _, factors in sides)
+    return total
 
 
 def side_terms(

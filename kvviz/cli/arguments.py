@@ -18,6 +18,7 @@ CACHE_FLAGS = {
     "value": "value",
     "position": "position",
     "offload": "offload",
+    "offload_read": "offload_read",
     "prefill": "prefill",
 }
 #: experiments that print a table of the README

@@ -51,11 +51,11 @@ def segments(found: Answer) -> list[Segment]:
     question = found.question
     fixed = [("weights", found.weights_bytes), ("reserve", question.reserve_bytes)]
     made = [Segment(row, part, n) for row in ("cache", "full") for part, n in fixed]
-    for location, row in (("device", "cache"), ("host", "host")):
+    for locations, row in ((("device",), "cache"), (("host", "disk"), "host")):
         for tier in Tier:
-            stored = found.kv.used.get(location, {}).get(tier.value, {})
+            stored = [found.kv.used.get(location, {}).get(tier.value, {}) for location in locations]
             for part, names in PARTS.items():
-                n_bytes = question.users * sum(stored.get(name, 0) for name in names)
+                n_bytes = question.users * sum(here.get(name, 0) for here in stored for name in names)
                 made.append(Segment(row, part, n_bytes, tier.value))
     growth = found.peak_bytes - found.kv.bytes_on("device")
     made.append(Segment("cache", "padding", question.users * found.kv.padding_bytes))

@@ -30,6 +30,7 @@ from kvviz.figures.theme import (
     to_payload,
     wrapped,
 )
+from kvviz.offload_config import Place
 from kvviz.record import RunRecord
 
 HEIGHT = 420
@@ -42,7 +43,9 @@ PARTS = {
     "exact": ("exact",),
 }
 _ALPHA = {"codes": 0.9, "metadata": 0.45, "outliers": 0.65, "exact": 0.9}
-_LOCATIONS = ("device", "host")
+_LOCATIONS = tuple(place.value for place in Place)
+#: location -> hatching: what is not on the device
+_HATCH = {Place.HOST.value: "/", Place.DISK.value: "x"}
 _SEALED = (Tier.QUANTIZED, Tier.OFFLOADED)
 
 
@@ -217,13 +220,13 @@ def _area(curve: MemoryCurve, band: MemoryBand, size: int) -> go.Scatter:
         line={"width": 1, "color": style.color},
         fillcolor=color,
         fillpattern={
-            "shape": "/",
+            "shape": _HATCH[band.location],
             "fgcolor": "rgba(255,255,255,0.55)",
             "bgcolor": color,
             "size": 7,
             "solidity": 0.25,
         }
-        if band.location == "host"
+        if band.location in _HATCH
         else None,
         hovertemplate=_hover(name, "measured"),
     )

@@ -24,11 +24,13 @@ from kvviz.ui.context import Presets
 #: The order in which a configuration's fields stand on the page.
 CACHE_FIELDS = (
     "sink_size", "window_size", "middle", "block_size", "key", "value",
-    "position", "offload", "prefill", "overrides",
+    "position", "offload", "offload_read", "prefill", "overrides",
 )  # fmt: skip
 REQUEST_FIELDS = (
     "prompt", "use_chat_template", "max_new_tokens", "decoding", "temperature", "top_p", "seed",
 )  # fmt: skip
+#: offered places of sealed blocks; others can be written
+OFFLOADS = ("none", "host", "disk", "device:512t,host", "host:64MiB,disk")
 WHOLE_NUMBERS = ("sink_size", "window_size", "block_size")
 
 
@@ -40,7 +42,7 @@ class FormError(KvvizError):
 
 def cache_fields(cache: CacheConfig) -> list[Any]:
     """What to put into the fields for ``cache``."""
-    plain = cache.to_dict()
+    plain = cache.to_dict() | {"offload_read": cache.offload_read.value}
     plain["overrides"] = "\n".join(f"{o.layer}:{o.key.spec}/{o.value.spec}" for o in cache.overrides)
     return [plain[name] for name in CACHE_FIELDS]
 
@@ -55,7 +57,7 @@ def read_cache(values: Sequence[Any]) -> CacheConfig:
     overrides = read_overrides(str(plain.pop("overrides") or ""))
     for name in WHOLE_NUMBERS:
         plain[name] = whole(plain[name])
-    for name in ("key", "value"):
+    for name in ("key", "value", "offload"):
         plain[name] = str(plain[name] or "")
     plain["overrides"] = [{"layer": o.layer, "key": o.key.spec, "value": o.value.spec} for o in overrides]
     return CacheConfig.from_dict(plain)

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from kvviz.catalogue import text
-from kvviz.config import Middle, Offload, Position, Prefill
+from kvviz.config import Middle, OffloadRead, Position, Prefill
 from kvviz.errors import KvvizError
 from kvviz.ui import form
 from kvviz.ui.components import encode, notice_line
@@ -184,9 +184,13 @@ def cache_components(values: dict[str, Any], owner: str) -> list[Any]:
     quantizer("key")
     quantizer("value")
     with gr.Row(elem_classes="kv-pair"):
-        choice("offload", Offload)
+        made["offload"] = gr.Dropdown(
+            list(form.OFFLOADS), value=values["offload"], allow_custom_value=True, **common("offload")
+        )
+        choice("offload_read", OffloadRead)
+    with gr.Row(elem_classes="kv-pair"):
         choice("prefill", Prefill)
-    choice("position", Position)
+        choice("position", Position)
     made["overrides"] = gr.Textbox(
         values["overrides"], lines=2, placeholder="0:int8:token:g64:absmax/none", **common("overrides")
     )

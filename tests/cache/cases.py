@@ -79,6 +79,18 @@ def specs(block: int, *, keys: bool = False) -> st.SearchStrategy[str]:
     return st.one_of(plain, modified, modified, st.just("none"))
 
 
+def offloads() -> st.SearchStrategy[Offload]:
+    """Nothing, one place, or several with capacities in tokens or bytes."""
+    few = ["none", "host", "disk"]
+    sizes = st.one_of(st.integers(1, 20).map("{}t".format), st.integers(1, 3000).map("{}B".format))
+    several = st.one_of(
+        st.builds("device:{},host".format, sizes),
+        st.builds("host:{},disk".format, sizes),
+        st.builds("device:{},host:{},disk".format, sizes, sizes),
+    )
+    return st.one_of(st.sampled_from(few), several).map(Offload.parse)
+
+
 @st.composite
 def cases(
     draw: st.DrawFn,
@@ -104,7 +116,7 @@ def cases(
         key=draw(key),
         value=draw(value),
         position=position or draw(st.sampled_from(Position)),
-        offload=draw(st.sampled_from(Offload)) if quantizes else Offload.NONE,
+        offload=draw(offloads()) if quantizes else Offload.NONE,
         prefill=prefill,
         overrides=tuple(LayerOverride(layer, draw(key), draw(value)) for layer in layers),
     )
