@@ -17,6 +17,7 @@ from kvviz.link_values import Cache, CacheChoice, Choice, Flag, Number, Whole, W
 from kvviz.permalink import MOST_CHARACTERS, LinkForm, read_query
 from kvviz.presets import preset, preset_names
 from kvviz.quant_config import QuantConfig
+from tests.cache.cases import offloads
 
 PRESETS = {name: preset(name) for name in preset_names()}
 FORM = LinkForm(
@@ -59,7 +60,7 @@ def caches(draw) -> CacheConfig:
         key=draw(quantizers | st.just(QuantConfig.parse("int4:channel:g64:minmax+prerotary"))),
         value=draw(quantizers),
         position=draw(st.sampled_from(Position)),
-        offload=draw(st.sampled_from(Offload)) if middle is Middle.QUANTIZE else Offload.NONE,
+        offload=draw(offloads()) if middle is Middle.QUANTIZE else Offload.NONE,
         prefill=Prefill.STREAMED if middle is Middle.EVICT else draw(st.sampled_from(Prefill)),
         overrides=draw(layers),
     )
