@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from kvviz.catalogue import text
+
 _BYTE_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -34,7 +36,7 @@ def format_rate(per_second: float | None) -> str:
     """Tokens per second, three significant digits."""
     if per_second is None or not math.isfinite(per_second):
         return "–"
-    return f"{_three(per_second)} tok/s"
+    return text("units.rate", n=_three(per_second))
 
 
 def format_count(n: int) -> str:
@@ -53,7 +55,7 @@ def format_bits(bits: float | None) -> str:
     """``4.25`` -> ``4.25 bits``."""
     if bits is None or not math.isfinite(bits):
         return "–"
-    return f"{bits:.2f} bits"
+    return text("units.bits", n=f"{bits:.2f}")
 
 
 def format_ratio(ratio: float | None) -> str:
