@@ -85,8 +85,8 @@ ROOMS = ("ui", "figures")
 SENTENCE = re.compile(r"[A-Za-z]{2,},? [A-Za-z]{2,}|\b[A-Z][a-z]{2,}\b")
 #: Fonts, keys of the keyboard, types, names of models, positions that plotly knows, a message to developers.
 NO_WORDS = re.compile(
-    r"Sans|PingFang|Segoe|Roboto|SF Mono|Escape|Enter|^Rail$|^Side$|^Llama-3-8B$|^(top|middle|bottom) (left|right)$"
-    r"|is asynchronous|<[a-z]+( async)? [a-z-]+=|element, props"
+    r"Sans|PingFang|Segoe|Roboto|SF Mono|Escape|Enter|^Rail$|^Side$|^Llama-3-8B$"
+    r"|^(top|middle|bottom) (left|right)$|is asynchronous|<[a-z]+( async)? [a-z-]+=|element, props"
 )
 SCRIPT_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.S
