@@ -20,10 +20,11 @@ from kvviz.cli import bench as bench_words
 from kvviz.cli import calculator
 from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
-from kvviz.cli.output import Terminal, run_dict, run_table, score_table, table
+from kvviz.cli.output import Terminal, run_table, score_table, table
 from kvviz.config import CacheConfig, RunConfig, SamplingConfig
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import LabResult
+from kvviz.plain import run_dict
 from kvviz.record import RunRecord
 
 _REFUSED, _FAILED, _INTERRUPTED = 2, 1, 130

@@ -3,16 +3,20 @@
 Knows requests and bytes; no tensors, no page.
 """
 
-from kvviz.host.hosting import Held, HostedCompare, HostedLab, HostedRecompute, Hosting
+from kvviz.host.guarded import HostedCompare, HostedComparing, HostedLab, HostedRecompute, HostedScore
+from kvviz.host.hosting import Held, Hosting
 from kvviz.host.limits import Limits
 from kvviz.host.line import Line, Place, Ticket
 from kvviz.host.memory import Memory, MemoryGuard, Need, free_host_bytes
+from kvviz.host.opening import open_hosting
 
 __all__ = [
     "Held",
     "HostedCompare",
+    "HostedComparing",
     "HostedLab",
     "HostedRecompute",
+    "HostedScore",
     "Hosting",
     "Limits",
     "Line",
@@ -22,4 +26,5 @@ __all__ = [
     "Place",
     "Ticket",
     "free_host_bytes",
+    "open_hosting",
 ]

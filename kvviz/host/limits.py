@@ -7,6 +7,7 @@ Knows requests by their size; knows no model, no page and no machine. ``None`` i
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ from kvviz.errors import ConfigError
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _MIB = 1 << 20
-#: In the order of the README's table. ``KVVIZ_MODELS`` and ``KVVIZ_KEEP_FREE_MIB`` are read apart.
+_SITE = re.compile(r"https?://[A-Za-z0-9.*-]+(:[0-9]+)?")
+#: In the order of the README's table. Those that are no plain counts are read apart.
 VARIABLES: Mapping[str, str] = {
     "max_prompt_chars": "KVVIZ_MAX_PROMPT_CHARS",
     "max_prompt_tokens": "KVVIZ_MAX_PROMPT_TOKENS",
@@ -42,7 +44,8 @@ _REFUSALS: Mapping[str, str] = {
 class Limits:
     """``models``: names that may be asked for, None for any. ``max_lab_tokens``: of one experiment in all.
     ``max_running``: runs, experiments and recomputations at the same time; ``max_waiting`` more may wait.
-    ``keep_free_bytes``: what no request may take, for the working memory of a step."""
+    ``keep_free_bytes``: what no request may take, for the working memory of a step. ``frame_ancestors``:
+    sites that may show the page in a frame."""
 
     is_public: bool = False
     models: tuple[str, ...] | None = None
@@ -57,6 +60,8 @@ class Limits:
     max_running: int = 2
     max_waiting: int = 64
     keep_free_bytes: int = 512 * _MIB
+    log_json: bool = False
+    frame_ancestors: tuple[str, ...] = ("https://huggingface.co", "https://*.hf.space")
 
     @classmethod
     def public(cls, model: str) -> Limits:
@@ -72,6 +77,7 @@ class Limits:
             max_lab_tokens=100_000,
             max_run_seconds=300,
             max_lab_seconds=900,
+            log_json=True,
         )
 
     @classmethod
@@ -94,6 +100,10 @@ class Limits:
             changes["models"] = models
         if kept := environment.get("KVVIZ_KEEP_FREE_MIB", "").strip():
             changes["keep_free_bytes"] = _count("KVVIZ_KEEP_FREE_MIB", kept, minimum=0) * _MIB
+        if environment.get("KVVIZ_LOG_JSON", "").strip():
+            changes["log_json"] = _flag(environment, "KVVIZ_LOG_JSON")
+        if (framers := environment.get("KVVIZ_FRAME_ANCESTORS")) is not None:
+            changes["frame_ancestors"] = _sites(framers)
         return dataclasses.replace(limits, **changes)  # type: ignore[arg-type]
 
     def check_model(self, name: str) -> None:
@@ -146,6 +156,15 @@ def _flag(environment: Mapping[str, str], variable: str) -> bool:
     if value not in (*_TRUE, *_FALSE):
         raise ConfigError("host_flag", variable=variable, value=value)
     return value in _TRUE
+
+
+def _sites(value: str) -> tuple[str, ...]:
+    """Origins for a header: nothing that could end it or open another directive."""
+    sites = tuple(value.split())
+    for site in sites:
+        if not _SITE.fullmatch(site):
+            raise ConfigError("host_site", variable="KVVIZ_FRAME_ANCESTORS", value=site)
+    return sites
 
 
 def _count(variable: str, value: str, *, minimum: int) -> int:

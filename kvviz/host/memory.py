@@ -40,6 +40,10 @@ class Need:
     def __add__(self, other: Need) -> Need:
         return Need(self.device_bytes + other.device_bytes, self.host_bytes + other.host_bytes)
 
+    def or_more(self, other: Need) -> Need:
+        """Enough for either, one after the other."""
+        return Need(max(self.device_bytes, other.device_bytes), max(self.host_bytes, other.host_bytes))
+
     @property
     def total_bytes(self) -> int:
         """Both."""
@@ -145,6 +149,12 @@ class MemoryGuard:
         self._keep_free_bytes = keep_free_bytes
         self._lock = threading.Lock()
         self._promised: list[Need] = []
+
+    @property
+    def promised_bytes(self) -> int:
+        """What was let in and has not ended."""
+        with self._lock:
+            return sum(self._promised, Need()).total_bytes
 
     def check(self, facts: ModelFacts, needs: Sequence[Need]) -> Need:
         """The sum of ``needs``, if it could be had now were nothing else running.

@@ -19,13 +19,19 @@ from kvviz.ui.desk import AtlasChoice, DeskStore
 from kvviz.ui.lab_runs import LabRunStore
 from kvviz.ui.loading import Loader
 from kvviz.ui.runs import RunStore
+from kvviz.ui.switches import Switches
 
 
 class Compare(Protocol):
     """The engine's lockstep comparison."""
 
     def __call__(
-        self, model: Any, configs: Sequence[RunConfig], *, stop: threading.Event | None = None
+        self,
+        model: Any,
+        configs: Sequence[RunConfig],
+        *,
+        stop: threading.Event | None = None,
+        capture_attention: bool = True,
     ) -> Iterator[Event]: ...
 
 
@@ -37,6 +43,15 @@ class Lab(Protocol):
     def perform(
         self, model: Any, name: str, given: Mapping[str, Any], *, stop: threading.Event | None = None
     ) -> Iterator[LabProgress | LabResult]: ...
+
+
+class Score(Protocol):
+    """The engine's score of one configuration."""
+
+    def __call__(
+        self, model: Any, ids: Sequence[int], cache: CacheConfig, *, skip: int,
+        stop: threading.Event | None = None,
+    ) -> Any: ...  # fmt: skip
 
 
 Progress = Callable[[int, int], None]
@@ -107,8 +122,10 @@ class AppContext:
     presets: Presets
     prompts: Sequence[PromptChoice]
     default_model: str
+    score: Score | None = None
     hosting: Hosting = field(default_factory=Hosting)
     opening: tuple[str, str] = ("full", "full-stack")
     runs: RunStore = field(default_factory=RunStore)
+    api_calls: Switches = field(default_factory=Switches)
     lab_runs: LabRunStore = field(default_factory=LabRunStore)
     desks: DeskStore = field(default_factory=_desks)

@@ -23,6 +23,7 @@ SCRIPTS = (
 STYLES = ("kvviz", "lab", "atlas", "calculator", "share")
 #: Whoever waits in line takes a thread for as long as it looks at its place.
 MAX_THREADS = 120
+MAX_UPLOAD_BYTES = 1_000_000
 _SANS = ["system-ui", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "sans-serif"]
 _MONO = ["ui-monospace", "SF Mono", "DejaVu Sans Mono", "Noto Sans Mono CJK SC", "monospace"]
 
@@ -102,6 +103,7 @@ def launch_options(host: str | None = None, port: int | None = None) -> dict[str
         "server_port": port,
         "share": False,
         "max_threads": MAX_THREADS,
+        "max_file_size": MAX_UPLOAD_BYTES,
         "theme": theme(),
         "css_paths": [ASSETS_DIR / "css" / f"{name}.css" for name in STYLES],
         "head": head(),

@@ -10,6 +10,7 @@ import json
 import gradio as gr
 
 from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
+from kvviz.ui.api import build_api
 from kvviz.ui.components import notice_line, words
 from kvviz.ui.context import AppContext
 from kvviz.ui.language import bound, page_path, switch
@@ -30,9 +31,11 @@ def build_app(context: AppContext) -> gr.Blocks:
         def leave(request: gr.Request) -> None:
             context.runs.forget(str(request.session_hash))
             context.lab_runs.forget(str(request.session_hash))
+            context.api_calls.forget(str(request.session_hash))
             context.desks.forget(str(request.session_hash))
 
         demo.unload(leave)
+        build_api(context)
     for name in languages():
         if name != DEFAULT_LANGUAGE:
             with speaking(name), demo.route(text("language.name"), page_path(name), show_in_navbar=False):

@@ -48,9 +48,25 @@ def test_models_and_memory_kept_free() -> None:
     assert limits.keep_free_bytes == 3 << 20
 
 
+def test_sites_that_may_frame_the_page() -> None:
+    assert "https://huggingface.co" in read().frame_ancestors
+    own = read(KVVIZ_FRAME_ANCESTORS="https://school.example https://*.school.example:8443")
+    assert own.frame_ancestors == ("https://school.example", "https://*.school.example:8443")
+    assert read(KVVIZ_FRAME_ANCESTORS="").frame_ancestors == ()
+
+
+def test_logs_are_json_in_public_unless_told_otherwise() -> None:
+    assert [read(KVVIZ_PUBLIC=public).log_json for public in "01"] == [False, True]
+    assert not read(KVVIZ_PUBLIC="1", KVVIZ_LOG_JSON="0").log_json
+    assert read(KVVIZ_LOG_JSON="1").log_json
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
+        ("KVVIZ_FRAME_ANCESTORS", "https://a.example; script-src *"),
+        ("KVVIZ_FRAME_ANCESTORS", "javascript:alert(1)"),
+        ("KVVIZ_LOG_JSON", "please"),
         ("KVVIZ_PUBLIC", "maybe"),
         ("KVVIZ_MAX_NEW_TOKENS", "many"),
         ("KVVIZ_MAX_NEW_TOKENS", "-1"),
