@@ -17,6 +17,7 @@
   const NARROW = 460;
   /** A pointer that moved farther than this was dragging. */
   const CLICK_PX = 4;
+  const TELL_MS = 1000;
   /** A click this near means a point. */
   const NEAR_PX = 14;
 
@@ -72,7 +73,9 @@
   window.kvviz.define("plot", (root, trigger) => {
     const node = make("div", "kv-plot");
     const heading = make("h3", "kv-plot-heading");
-    root.replaceChildren(heading, node);
+    const spoken = make("div", "kv-spoken");
+    root.replaceChildren(heading, node, spoken);
+    let telling = 0;
     let value = null;
     let selected = null;
     let busy = false;
@@ -93,10 +96,20 @@
           node.style.height = `${layout.height}px`;
           await library.react(node, data.map(drawableTrace), themedLayout(fitted(layout, root.clientWidth), selected), config);
         } while (again);
+        tellTwin();
         node.dataset.frames = String(Number(node.dataset.frames ?? 0) + 1);
       } finally {
         busy = false;
       }
+    }
+
+    /** The text beside the picture follows it once a second at most: frames come faster than anybody hears. */
+    function tellTwin() {
+      if (telling) return;
+      telling = setTimeout(() => {
+        telling = 0;
+        spoken.replaceChildren(...window.kvviz.twin(node).map((line) => make("p", "", line)));
+      }, TELL_MS);
     }
 
     /** The heatmap cell under the pointer. The library's own click tells the cell that was hovered last,

@@ -17,7 +17,7 @@ from kvviz.ui.language import page_path
 
 SCRIPTS = (
     "language",  # first: it may leave for another page
-    "kvviz", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
+    "kvviz", "twin", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
     "atlas_table", "atlas_replay", "calculator", "share",
 )  # fmt: skip
 STYLES = ("kvviz", "lab", "atlas", "calculator", "share")
