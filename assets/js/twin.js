@@ -53,9 +53,14 @@
     });
   }
 
+  /** Place and size of each point: of bars and stacked areas their own size, not where they end. */
   function points(drawn, x, y) {
-    const told = some(drawn.filter((p) => p.y !== undefined && p.x !== undefined), MOST_POINTS);
-    return [told.map((p) => `${named(x, p.x)}: ${named(y, p.s !== undefined && p.y === undefined ? p.s : p.y)}`).join("; ")];
+    const lying = drawn[0].trace.orientation === "h";
+    const [along, up] = lying ? [y, x] : [x, y];
+    const told = some(drawn, MOST_POINTS)
+      .map((p) => [p.p ?? (lying ? p.y : p.x), p.s ?? (lying ? p.x : p.y)])
+      .filter(([place, size]) => place !== undefined && size !== undefined);
+    return [told.map(([place, size]) => `${named(along, place)}: ${named(up, size)}`).join("; ")];
   }
 
   /** The lines of a figure that Plotly has drawn into `node`. */

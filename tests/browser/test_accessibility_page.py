@@ -1,4 +1,4 @@
-"""Everybody can use every tab: axe-core, the keyboard, twice the size, a phone, and charts that can be heard."""
+"""Everybody can use every tab: axe-core, the keyboard, twice the size, a phone, charts to be heard."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def violations(page: Page) -> list[str]:
 
 
 def tabs_of(page: Page) -> list[str]:
-    return [name for name in page.locator(TABS).all_inner_texts() if name.strip()]
+    return [name.strip() for name in page.locator(TABS).all_inner_texts() if name.strip()]
 
 
 def open_tab(page: Page, name: str) -> None:
@@ -91,7 +91,7 @@ def test_every_chart_says_its_numbers(used: Page) -> None:
           const node = document.querySelector('#memory .kv-plot');
           const shown = node.calcdata.filter(([p]) => p.trace.visible === true);
           const last = shown.at(-1).at(-1);
-          return [node.parentNode.querySelector('.kv-spoken').textContent, last.y];
+          return [node.parentNode.querySelector(".kv-spoken").textContent, last.s ?? last.y];
         }"""
     )
     whole = f"{memory[1]:.4g}".split(".")[0]
@@ -120,8 +120,8 @@ def test_the_keyboard_alone_starts_and_stops_a_run(open_page: Open) -> None:
     page.locator("#stop").focus()
     page.keyboard.press("Enter")
     acting.wait_for_state(page, "stopped", "length", "eos")
-    page.locator(TABS).first.focus()
-    page.keyboard.press("ArrowRight")
+    page.locator(f"{TABS}[aria-selected=true]:visible").first.focus()
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector("#atlas-thumbs >> visible=true")
 
@@ -133,19 +133,26 @@ def test_twice_the_size_needs_no_sideways_scrolling(open_page: Open) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 640, name
 
 
-HOSTILE = (
-    "${document.title='owned'} {{7*7}} {% raw %} <img src=x onerror=\"document.title='owned'\"> `${1+1}`"
-)
+HOSTILE = "${document.title='no'} {{7*7}} {% raw %} <img src=x onerror=\"document.title='no'\"> `${1+1}`"
 
 
 def test_words_of_a_person_are_never_a_template(open_page: Open) -> None:
     page = open_page()
     title = page.title()
+    page.click("#fields-b button")
+    page.fill("#overrides-b textarea", HOSTILE)
+    page.click("#run")
+    assert HOSTILE in acting.wait_for_alert(page), "a refusal repeats what was written, as it stands"
+    page.fill("#overrides-b textarea", "")
     acting.ask(page, HOSTILE, tokens=4, chat=False)
     acting.press_run(page)
     acting.wait_for_state(page, "length", "eos")
-    page.wait_for_timeout(500)
-    shown = acting.text_of(page, "a")
-    assert HOSTILE in shown
+    page.locator("#strip-a .kv-strip-canvas").focus()
+    page.keyboard.press("Home")
+    told = ""
+    for _ in range(12):  # the prompt's first tokens, one by one
+        told += page.inner_text("#strip-a .kv-tip")
+        page.keyboard.press("ArrowRight")
+    assert "${" in told
     assert page.title() == title
     assert page.locator("img[src=x]").count() == 0
