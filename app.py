@@ -6,13 +6,12 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads leave the cores free
 
-from kvviz import engine, host, lab, presets
+from kvviz import engine, host, presets, zero_gpu
 from kvviz.cli.serving import plain_refusals, read_flags
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
-from kvviz.ui.look import launch_options
 from kvviz.ui.page import build_app
-from kvviz.ui.serving import server_options
+from kvviz.ui.serving import launch
 
 
 def main() -> None:
@@ -20,20 +19,21 @@ def main() -> None:
     flags = read_flags(engine.known_models()[0].name)
     with plain_refusals():
         hosting = host.open_hosting(os.environ, flags.model, engine.free_device_bytes)
+    work = zero_gpu.workshop()
     context = AppContext(
-        compare=host.HostedCompare(hosting, engine.compare),
-        lab=host.HostedLab(hosting, lab),
-        recompute=host.HostedRecompute(hosting, engine),
-        loader=Loader(engine.ModelStore(), hosting.limits.check_model),
+        compare=host.HostedCompare(hosting, work.compare),
+        lab=host.HostedLab(hosting, work),
+        recompute=host.HostedRecompute(hosting, work),
+        loader=Loader(work.store, hosting.limits.check_model),
         models=engine.offered_models(hosting.limits.models),
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
         prompts=presets.prompt_presets(),
         default_model=flags.model,
-        score=host.HostedScore(hosting, engine.score),
+        score=host.HostedScore(hosting, work.score),
         hosting=hosting,
     )
     context.loader.warm(flags.model)
-    build_app(context).launch(**launch_options(flags.host, flags.port), **server_options(context))
+    launch(build_app(context), context, flags.host, flags.port)
 
 
 if __name__ == "__main__":

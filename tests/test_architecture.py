@@ -38,7 +38,7 @@ HOMES = {
     "torch": {"quant", "attention", "offload", "cache", "models", "engine", "lab"},
 }
 #: top-level modules that tie rooms together
-TIES = {"__main__", "app"}
+TIES = {"__main__", "app", "zero_gpu"}
 TOP_LEVEL = {
     "app.py", "kvviz", "assets", "tests", "requirements.txt", "README.md", "pyproject.toml", "LICENSE",
 }  # fmt: skip

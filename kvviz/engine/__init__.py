@@ -14,6 +14,7 @@ from kvviz.models import (
     free_device_bytes,
     known_models,
     offered_models,
+    on_accelerator,
 )
 from kvviz.models import load as load_model
 
@@ -35,6 +36,7 @@ __all__ = [
     "load_text",
     "logit_map",
     "offered_models",
+    "on_accelerator",
     "run",
     "score",
     "scoring",

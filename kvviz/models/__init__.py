@@ -3,6 +3,7 @@
 from kvviz.models.language_model import LanguageModel
 from kvviz.models.load import DEFAULT_MODEL, KnownModel, ModelStore, known_models, load, offered_models
 from kvviz.models.memory import free_device_bytes
+from kvviz.models.moving import on_accelerator
 from kvviz.models.streaming import ByteStreamer
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "known_models",
     "load",
     "offered_models",
+    "on_accelerator",
 ]

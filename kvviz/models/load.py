@@ -189,7 +189,9 @@ def _first_line(error: Exception) -> str:
 class ModelStore:
     """Loads each model once and shares it; a failure is not remembered, so that trying again can work."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_cpu: bool = False) -> None:
+        """``on_cpu``: whatever devices there are, load on the CPU and ask for no other."""
+        self._device = torch.device("cpu") if on_cpu else None
         self._models: dict[str, LanguageModel] = {}
         self._lock = threading.Lock()
 
@@ -201,7 +203,7 @@ class ModelStore:
         """
         with self._lock:
             if name not in self._models:
-                self._models[name] = load(name, progress=progress)
+                self._models[name] = load(name, progress=progress, device=self._device)
             return self._models[name]
 
     def loaded(self, name: str) -> LanguageModel | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gradio as gr
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from kvviz import __version__
 from kvviz.host import Limits
 from kvviz.host.memory import resident_bytes
 from kvviz.ui.context import AppContext
+from kvviz.ui.look import launch_options
 
 HEALTH_PATH = "/health"
 #: Gradio's page needs inline scripts and styles; everything else comes from the server itself.
@@ -95,6 +97,11 @@ def health(context: AppContext) -> dict[str, Any]:
             "max_waiting": hosting.limits.max_waiting,
         },
     }
+
+
+def launch(demo: gr.Blocks, context: AppContext, host: str | None, port: int | None) -> None:
+    """Serve the page until it is interrupted."""
+    demo.launch(**launch_options(host, port), **server_options(context))
 
 
 def server_options(context: AppContext) -> dict[str, Any]:
