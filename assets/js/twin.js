@@ -76,7 +76,8 @@
       lines.push([above(layout, x, y), own, [title(x), title(y)].filter(Boolean).join(" × ")].filter(Boolean).join(" · "));
       lines.push(...(trace.type === "heatmap" ? cells(drawn, x, y) : points(drawn, x, y)));
     }
-    return lines.filter(Boolean);
+    const said = lines.length ? lines : (layout.annotations ?? []).map((note) => plain(note.text));
+    return said.filter(Boolean);
   }
 
   window.kvviz.twin = twin;
