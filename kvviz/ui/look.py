@@ -92,7 +92,17 @@ def head() -> str:
     sources = [(ASSETS_DIR / "js" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     sources.insert(0, f"window.kvvizLanguages = {paths};")
     inline = "".join(f"<script>{source}</script>" for source in sources)
-    return f'{inline}<script async src="gradio_api/file={plotly_script().as_posix()}"></script>'
+    return f"{inline}<script>{_LIBRARY % json.dumps(plotly_script().as_posix())}</script>"
+
+
+#: The drawing library from where the application is: its root may be a folder of a site.
+_LIBRARY = """(() => {
+  const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\\/$/, "");
+  const script = document.createElement("script");
+  script.async = true;
+  script.src = `${root}/gradio_api/file=${%s}`;
+  document.head.append(script);
+})();"""
 
 
 def launch_options(host: str | None = None, port: int | None = None) -> dict[str, Any]:
