@@ -1,7 +1,8 @@
 """What one operator allows: frozen numbers, read once from environment variables.
 
 Knows requests by their size; knows no model, no page and no machine. ``None`` is no limit. With
-``KVVIZ_PUBLIC=1`` every limit has the value of :meth:`Limits.public` unless its own variable says otherwise.
+``KVVIZ_PUBLIC=1`` (on a Space without it) every limit has the value of :meth:`Limits.public` unless its own
+variable says otherwise.
 """
 
 from __future__ import annotations
@@ -87,7 +88,11 @@ class Limits:
         Raises:
             ConfigError: a variable that cannot be read, or a list of models without ``model``.
         """
-        limits = cls.public(model) if _flag(environment, "KVVIZ_PUBLIC") else cls()
+        if environment.get("KVVIZ_PUBLIC", "").strip():
+            is_public = _flag(environment, "KVVIZ_PUBLIC")
+        else:
+            is_public = bool(environment.get("SPACE_ID"))  # a Space is open to everybody
+        limits = cls.public(model) if is_public else cls()
         changes: dict[str, object] = {
             name: _count(variable, environment[variable], minimum=name != "max_waiting")
             for name, variable in VARIABLES.items()

@@ -1,11 +1,12 @@
 """A GGUF becomes a network once; a converted copy makes the second start quick.
 
 Knows the two file formats; does not know where the GGUF came from. A copy is written beside its final
-name and moved there whole, so a copy that can be seen is complete.
+name and moved there whole, so a copy that can be seen is complete; its hashes are checked at each start.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shutil
@@ -59,7 +60,8 @@ def keep_copy(network: Any, tokenizer: Any, folder: Path) -> None:
             network.generation_config.save_pretrained(temporary)
             tokenizer.save_pretrained(temporary)
             sizes = {file.name: file.stat().st_size for file in temporary.iterdir()}
-            manifest = {"version": _COPY_VERSION, "sizes": sizes}
+            hashes = {file.name: _sha256(file) for file in temporary.iterdir()}
+            manifest = {"version": _COPY_VERSION, "sizes": sizes, "sha256": hashes}
             (temporary / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
             temporary.replace(folder)
@@ -88,12 +90,17 @@ def try_keep_copy(network: Any, tokenizer: Any, folder: Path, progress: Progress
         progress(phrase("models.copy_failed", reason=error), None)
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _is_whole(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        sizes = manifest["sizes"]
-        return manifest["version"] == _COPY_VERSION and all(
-            (folder / name).stat().st_size == size for name, size in sizes.items()
+        whole = manifest["version"] == _COPY_VERSION and all(
+            (folder / name).stat().st_size == size for name, size in manifest["sizes"].items()
         )
+        return whole and all(_sha256(folder / name) == kept for name, kept in manifest["sha256"].items())
     except (OSError, ValueError, KeyError):
         return False

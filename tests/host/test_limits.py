@@ -35,6 +35,11 @@ def test_public_caps_everything_and_offers_the_model_it_opens_with() -> None:
     assert limits.max_waiting == 64
 
 
+def test_a_space_is_public_unless_told_otherwise() -> None:
+    assert read(SPACE_ID="someone/kvviz").is_public
+    assert not read(SPACE_ID="someone/kvviz", KVVIZ_PUBLIC="0").is_public
+
+
 @pytest.mark.parametrize(("name", "variable"), list(VARIABLES.items()))
 @pytest.mark.parametrize("public", ["0", "1"])
 def test_each_variable_sets_its_limit(name: str, variable: str, public: str) -> None:
