@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kvviz.config import RunConfig
+from kvviz.events import Event
 from kvviz.host import HostedCompare, Hosting, Limits, Memory
 from kvviz.ui.context import AppContext
 from kvviz.ui.line import place_words
@@ -27,22 +29,47 @@ class Store(FakeStore):
         return model
 
 
+class HeldEngine(FakeEngine):
+    """Begins every run, and goes on when ``gate`` is set."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def __call__(
+        self, model: Any, configs: Sequence[RunConfig], *, stop: threading.Event | None = None, **others: Any
+    ) -> Iterator[Event]:
+        events = super().__call__(model, configs, stop=stop, **others)
+        yield next(events)
+        while not self._gate.wait(0.01) and not (stop and stop.is_set()):
+            pass
+        yield from events
+
+
 @pytest.fixture
-def hosted(make_context: Make) -> Callable[..., AppContext]:
+def gate() -> threading.Event:
+    """Set it and all runs end."""
+    return threading.Event()
+
+
+@pytest.fixture
+def hosted(make_context: Make, gate: threading.Event) -> Callable[..., AppContext]:
     """A page whose engine is behind limits."""
 
     def make(**limits: Any) -> AppContext:
         hosting = Hosting(Limits(**{"max_running": 1, **limits}), Memory(lambda: 1 << 40))
         context = make_context(store=Store())
-        return replace(context, compare=HostedCompare(hosting, FakeEngine(pause_s=0.01)), hosting=hosting)
+        return replace(context, compare=HostedCompare(hosting, HeldEngine(gate)), hosting=hosting)
 
     return make
 
 
-def test_the_second_is_told_its_place_and_then_runs(hosted: Callable[..., AppContext]) -> None:
+def test_the_second_is_told_its_place_and_then_runs(
+    hosted: Callable[..., AppContext], gate: threading.Event
+) -> None:
     context = hosted()
     first, second, third = (Client(context, name) for name in ("one", "two", "three"))
-    assert first.prepare(tokens=40)
+    assert first.prepare(tokens=2)
     watching = first.stream()
     next(watching)
     wait_for(lambda: context.hosting.line.counts == (1, 0))
@@ -58,6 +85,8 @@ def test_the_second_is_told_its_place_and_then_runs(hosted: Callable[..., AppCon
         others.append(threading.Thread(target=follow, args=(client, heard)))
         others[-1].start()
         wait_for(lambda waiting=waiting: context.hosting.line.counts == (1, waiting))
+    wait_for(lambda: any("next of" in w for w in said[0]) and any("number 2" in w for w in said[1]))
+    gate.set()
     for _ in watching:
         pass
     for thread in others:
@@ -68,26 +97,29 @@ def test_the_second_is_told_its_place_and_then_runs(hosted: Callable[..., AppCon
     assert context.hosting.line.counts == (0, 0)
 
 
-def test_a_full_server_says_so_and_keeps_what_is_shown(hosted: Callable[..., AppContext]) -> None:
+def test_a_full_server_says_so_and_keeps_what_is_shown(
+    hosted: Callable[..., AppContext], gate: threading.Event
+) -> None:
     context = hosted(max_waiting=0)
     first, second = Client(context, "one"), Client(context, "two")
-    assert first.prepare(tokens=30)
+    assert first.prepare(tokens=2)
     watching = first.stream()
     next(watching)
     wait_for(lambda: context.hosting.line.counts == (1, 0))
     second.go(tokens=2)
     assert second.notice["kind"] == "error"
     assert "full: 1 requests are running" in second.notice["text"]
+    gate.set()
     for _ in watching:
         pass
     second.go(tokens=2)
     assert second.views["panel_a"]["state"] == "length"
 
 
-def test_who_leaves_the_line_makes_room(hosted: Callable[..., AppContext]) -> None:
+def test_who_leaves_the_line_makes_room(hosted: Callable[..., AppContext], gate: threading.Event) -> None:
     context = hosted()
     first, second = Client(context, "one"), Client(context, "two")
-    assert first.prepare(tokens=30)
+    assert first.prepare(tokens=2)
     watching = first.stream()
     next(watching)
     wait_for(lambda: context.hosting.line.counts == (1, 0))
@@ -97,6 +129,7 @@ def test_who_leaves_the_line_makes_room(hosted: Callable[..., AppContext]) -> No
     wait_for(lambda: context.hosting.line.counts == (1, 1))
     context.runs.forget("two")  # the tab was closed
     wait_for(lambda: context.hosting.line.counts[1] == 0)
+    gate.set()
     for _ in watching:
         pass
 
@@ -118,7 +151,8 @@ def test_a_refused_request_is_never_laid_ready(
     assert client.notice["kind"] == "error"
 
 
-def test_a_guess_is_told_when_there_is_one(hosted: Callable[..., AppContext]) -> None:
+def test_a_guess_is_told_when_there_is_one(hosted: Callable[..., AppContext], gate: threading.Event) -> None:
+    gate.set()
     context = hosted()
     client = Client(context)
     client.go(tokens=2)
