@@ -72,7 +72,7 @@ def attention_data(record: RunRecord, layer: int, head: int) -> AttentionMap | N
     n_layers, n_heads = record.attention.shape[:2]
     if not (0 <= layer < n_layers and 0 <= head < n_heads):
         return None
-    edges, values = _fitted(record.grid.edges, record.attention[layer, head])
+    edges, values = fitted(record.grid.edges, record.attention[layer, head])
     percent = np.round(values.astype(np.float64) * 100, 2)
     # A row's weights sum to 1, so a row that is there has a maximum above 0.
     present = values.max(axis=1) > 0
@@ -87,11 +87,11 @@ def attention_data(record: RunRecord, layer: int, head: int) -> AttentionMap | N
         rows=tuple(percent[r, : r + 1] if present[r] else np.zeros(0) for r in range(cells)),
         keys=tuple(cell_name(edges, cell, record.labels) for cell in range(cells)),
         tokens_per_cell=tokens_per_cell,
-        boundaries=_boundaries(edges, record.spans[-1] if record.spans else ()),
+        boundaries=boundaries_of(edges, record.spans[-1] if record.spans else ()),
     )
 
 
-def _fitted(
+def fitted(
     edges: NDArray[np.int64], values: NDArray[np.float16]
 ) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
     """At most :data:`MAX_CELLS` cells: neighbours after the sinks join in pairs and keep their maximum."""
@@ -116,7 +116,8 @@ def cell_name(edges: NDArray[np.int64], cell: int, labels: Sequence[TokenLabel])
     return f"{position} {token_label(labels[first].display, 6)}…"
 
 
-def _boundaries(edges: NDArray[np.int64], spans: Sequence[Span]) -> tuple[Boundary, ...]:
+def boundaries_of(edges: NDArray[np.int64], spans: Sequence[Span]) -> tuple[Boundary, ...]:
+    """Where the tiers of ``spans`` begin and end, in cells."""
     cells = np.arange(len(edges))
     places = (
         Boundary(
@@ -136,7 +137,7 @@ def attention_figure(record: RunRecord, layer: int, head: int, scale: Scale = "l
         key = "figures.attention.none" if record.tier_mass else record_state([record])
         return to_payload(empty_figure("attention", text(key), HEIGHT))
     payload = to_payload(draw_attention(data, scale))
-    payload["data"][0]["z"] = [_compact(row) for row in data.rows]
+    payload["data"][0]["z"] = [compact(row) for row in data.rows]
     return payload
 
 
@@ -209,7 +210,7 @@ def _draw_boundaries(figure: go.Figure, boundaries: Sequence[Boundary], cells: i
         )  # fmt: skip
 
 
-def _compact(row: NDArray[np.float64]) -> list[float | int]:
+def compact(row: NDArray[np.float64]) -> list[float | int]:
     """JSON numbers as short as their two decimals allow."""
     return [int(x) if x == int(x) else x for x in row.tolist()]
 

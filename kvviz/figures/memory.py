@@ -172,7 +172,7 @@ def draw_memory(curves: Sequence[MemoryCurve | None], names: Sequence[str]) -> g
         subplot_titles=titles,
     )  # fmt: skip
     known = [curve for curve in curves if curve is not None]
-    unit, size = _unit(max(float(max(c.full_16bit.max(), c.full_own.max())) for c in known))
+    unit, size = scale_of(max(float(max(c.full_16bit.max(), c.full_own.max())) for c in known))
     shown: set[str] = set()
     for column, curve in enumerate(curves, start=1):
         if curve is None:
@@ -274,5 +274,5 @@ def _used(tree: ByteTree, location: str, tier: str, parts: Sequence[str]) -> int
     return sum(stored.get(part, 0) for part in parts)
 
 
-def _unit(n_bytes: float) -> tuple[str, int]:
+def scale_of(n_bytes: float) -> tuple[str, int]:
     return next((unit for unit in _SCALES if n_bytes >= unit[1]), _SCALES[-1])

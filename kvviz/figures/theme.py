@@ -58,6 +58,7 @@ class Palette:
     tiers: Mapping[str, TierStyle]
     runs: tuple[RunStyle, ...]
     sequential: tuple[str, ...]
+    diverging: tuple[str, ...]  # negative, the middle, positive
     reference: str
 
     def run(self, index: int) -> RunStyle:
@@ -73,6 +74,7 @@ def palette() -> Palette:
         tiers=MappingProxyType({name: TierStyle(**style) for name, style in plain["tiers"].items()}),
         runs=tuple(RunStyle(**style) for style in plain["runs"]),
         sequential=tuple(plain["sequential"]),
+        diverging=tuple(plain["diverging"]),
         reference=plain["reference"],
     )
 
@@ -141,6 +143,19 @@ def log_scale(decades: float) -> list[list[Any]]:
         )
     stops[-1][0] = 1.0
     return stops
+
+
+def diverging_scale(decades: float | None = None) -> list[list[Any]]:
+    """The diverging colours over 0..1 with their middle at 0.5: evenly, or in even steps of the logarithm of
+    the distance from the middle, which covers everything nearer than ``10 ** -decades``."""
+    colors = palette().diverging
+    half = len(colors) // 2
+    if decades is None:
+        return [[i / (2 * half), color] for i, color in enumerate(colors)]
+    near = [10 ** (-decades * (half - i) / half) / 2 for i in range(half + 1)]  # distances from the middle
+    below = [[0.5 - near[i], colors[half - i]] for i in range(half, -1, -1)]
+    above = [[0.5 + near[i], colors[half + i]] for i in range(half + 1)]
+    return [*below, [0.5, colors[half]], *above]
 
 
 def _between(first: str, second: str, share: float) -> str:
