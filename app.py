@@ -22,6 +22,7 @@ def main() -> None:
     work = zero_gpu.workshop()
     context = AppContext(
         compare=host.HostedCompare(hosting, work.compare),
+        comparing=host.HostedComparing(hosting, work.comparing),
         lab=host.HostedLab(hosting, work),
         recompute=host.HostedRecompute(hosting, work),
         loader=Loader(work.store, hosting.limits.check_model),

@@ -64,6 +64,12 @@
     });
   }
 
+  /** Bring a part of the page into view. */
+  function reveal(id) {
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    document.getElementById(id)?.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  }
+
   function storedTheme() {
     try {
       return localStorage.getItem(STORED_THEME);
@@ -104,6 +110,7 @@
     inflate,
     numbers,
     offer,
+    reveal,
     start,
     toggleTheme: () => setTheme(!document.body.classList.contains("dark")),
   };

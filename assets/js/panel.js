@@ -2,19 +2,35 @@
 (() => {
   const { make } = window.kvviz;
 
-  window.kvviz.define("panel", (root) => {
+  window.kvviz.define("panel", (root, trigger) => {
     const head = make("header", "kv-panel-head");
     const letter = make("span", "kv-letter");
     const title = make("h3");
     const status = make("p", "kv-status");
     const text = make("div", "kv-text");
     const note = make("p", "kv-note");
+    const verdict = make("p", "kv-judged");
+    const settings = make("p", "kv-settings");
     const metrics = make("dl", "kv-metrics");
     head.append(letter, title);
     text.tabIndex = 0;
-    root.replaceChildren(head, status, text, note, metrics);
+    root.replaceChildren(head, settings, status, verdict, text, note, metrics);
 
-    function drawText({ segments, empty, mark_title: markTitle }) {
+    /** A mark that leads somewhere: told with a click or the Enter key. */
+    function link(mark, words) {
+      mark.tabIndex = 0;
+      mark.setAttribute("role", "button");
+      mark.setAttribute("aria-label", `${mark.textContent} ${words}`);
+      mark.classList.add("kv-mark-link");
+      mark.addEventListener("click", () => trigger("click", {}));
+      mark.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        trigger("click", {});
+      });
+    }
+
+    function drawText({ segments, empty, mark_title: markTitle, mark_action: markAction }) {
       const follow = text.scrollTop + text.clientHeight >= text.scrollHeight - 24;
       if (empty) {
         text.replaceChildren(make("span", "kv-empty", empty));
@@ -23,7 +39,8 @@
       const parts = [document.createTextNode(segments.before)];
       if (markTitle) {
         const mark = make("mark", segments.marked ? "" : "kv-mark-empty", segments.marked || "▏");
-        mark.title = markTitle;
+        mark.title = markAction ?? markTitle;
+        if (markAction) link(mark, markAction);
         parts.push(mark);
       }
       parts.push(document.createTextNode(segments.after));
@@ -33,7 +50,13 @@
 
     return {
       draw(data) {
+        root.classList.toggle("kv-void", Boolean(data.void));
+        if (data.void) return;
         root.dataset.state = data.state;
+        for (const [node, words] of [[verdict, data.verdict], [settings, data.settings]]) {
+          node.textContent = words ?? "";
+          node.hidden = !words;
+        }
         letter.textContent = data.letter;
         title.textContent = data.title;
         status.textContent = data.status;

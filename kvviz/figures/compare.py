@@ -1,7 +1,7 @@
 """A comparison as figures: quality, loss along the text, memory, speed. Every configuration on one scale.
 
-Knows the numbers of a :class:`kvviz.comparison.Comparison` and nothing else, so that one that was loaded from a file
-is drawn like one that was just measured.
+Knows the numbers of a :class:`kvviz.comparison.Comparison` and nothing else, so that one that was loaded from
+a file is drawn like one that was just measured.
 """
 
 from __future__ import annotations
@@ -299,5 +299,3 @@ def draw_nll(comparison: Comparison) -> go.Figure:
     figure.update_xaxes(title_text=text("compare.figure.axis_position"), title_standoff=6)
     figure.update_yaxes(title_text=text("compare.figure.axis_excess", rows=ROLLING_ROWS), zeroline=True)
     return frame(figure, "compare_nll", _LINES_HEIGHT, legend=bottom_legend(-0.22))
-
-

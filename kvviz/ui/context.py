@@ -8,8 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
+from kvviz.comparison import Comparison, ScoreProgress
+from kvviz.comparison_request import ComparisonRequest
 from kvviz.config import CacheConfig, RunConfig
 from kvviz.events import Event, ExactTile, LogitMap
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
@@ -33,6 +36,14 @@ class Compare(Protocol):
         stop: threading.Event | None = None,
         capture_attention: bool = True,
     ) -> Iterator[Event]: ...
+
+
+class Comparing(Protocol):
+    """The engine's comparison with scores: events of the runs, progress, and in the end what came out."""
+
+    def __call__(
+        self, model: Any, request: ComparisonRequest, *, stop: threading.Event | None = None
+    ) -> Iterator[Event | ScoreProgress | Comparison]: ...
 
 
 class Lab(Protocol):
@@ -102,6 +113,8 @@ class Presets:
     cache: Callable[[str], CacheConfig]
 
 
+#: Each keeps up to four records.
+MAX_COMPARISONS = 4
 #: The first map of a page: on the default model a plain sink, which the lowest layers lack.
 OPENING_HEAD = (14, 1)
 
@@ -115,6 +128,7 @@ class AppContext:
     """Everything that one page application uses and owns."""
 
     compare: Compare
+    comparing: Comparing
     lab: Lab
     recompute: Recompute
     loader: Loader
@@ -127,5 +141,6 @@ class AppContext:
     opening: tuple[str, str] = ("full", "full-stack")
     runs: RunStore = field(default_factory=RunStore)
     api_calls: Switches = field(default_factory=Switches)
+    comparisons: RunStore = field(default_factory=partial(RunStore, MAX_COMPARISONS))
     lab_runs: LabRunStore = field(default_factory=LabRunStore)
     desks: DeskStore = field(default_factory=_desks)

@@ -107,10 +107,10 @@ def read_request(
     Raises:
         KvvizError: says which configuration and which field cannot be used.
     """
-    sampling = _sampling(request)
+    sampling = read_sampling(request)
     configs = []
     for letter, (preset, values) in zip("AB", sides, strict=True):
-        cache = _read_side(letter, values)
+        cache = read_side(letter, values)
         configs.append(
             RunConfig(
                 prompt=str(request["prompt"] or ""),
@@ -124,14 +124,24 @@ def read_request(
     return configs
 
 
-def _read_side(letter: str, values: Sequence[Any]) -> CacheConfig:
+def read_side(letter: str, values: Sequence[Any]) -> CacheConfig:
+    """One configuration of several.
+
+    Raises:
+        KvvizError: names the configuration, the field and the rule it breaks.
+    """
     try:
         return read_cache(values)
     except KvvizError as error:
         raise FormError("side", letter=letter, message=str(error)) from error
 
 
-def _sampling(request: dict[str, Any]) -> SamplingConfig:
+def read_sampling(request: dict[str, Any]) -> SamplingConfig:
+    """How tokens are chosen.
+
+    Raises:
+        KvvizError: a field that is empty or out of range.
+    """
     if request["decoding"] == "greedy":
         return SamplingConfig()
     for name in ("temperature", "top_p"):

@@ -20,7 +20,7 @@ SCRIPTS = (
     "kvviz", "twin", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
     "atlas_table", "atlas_replay", "calculator", "share",
 )  # fmt: skip
-STYLES = ("kvviz", "lab", "atlas", "calculator", "share")
+STYLES = ("kvviz", "lab", "atlas", "calculator", "share", "compare")
 #: Whoever waits in line takes a thread for as long as it looks at its place.
 MAX_THREADS = 120
 MAX_UPLOAD_BYTES = 1_000_000

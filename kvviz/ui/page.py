@@ -30,6 +30,7 @@ def build_app(context: AppContext) -> gr.Blocks:
 
         def leave(request: gr.Request) -> None:
             context.runs.forget(str(request.session_hash))
+            context.comparisons.forget(str(request.session_hash))
             context.lab_runs.forget(str(request.session_hash))
             context.api_calls.forget(str(request.session_hash))
             context.desks.forget(str(request.session_hash))

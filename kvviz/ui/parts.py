@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import gradio as gr
 
+from kvviz.ui.compare_form import CompareRail
+from kvviz.ui.compare_handlers import MapControls
 from kvviz.ui.handlers import ViewControls
 from kvviz.ui.rail import Rail
 from kvviz.ui.status import Header
@@ -41,6 +43,17 @@ class AtlasParts:
     views: dict[str, gr.HTML]
 
 
+@dataclass(frozen=True)
+class CompareParts:
+    """The Compare tab: its rail, its live views by name, what chooses the maps, and the line above them."""
+
+    rail: CompareRail
+    views: dict[str, gr.HTML]
+    controls: MapControls
+    line: gr.HTML
+    run_id: gr.State
+
+
 @dataclass
 class Page:
     """Filled by the tabs in their order."""
@@ -50,3 +63,4 @@ class Page:
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     run: RunParts | None = None
     atlas: AtlasParts | None = None
+    compare: CompareParts | None = None

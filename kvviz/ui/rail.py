@@ -75,7 +75,7 @@ def read_inputs(values: Sequence[Any]) -> tuple[str, dict[str, Any], list[tuple[
 
 def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
     """Lay the controls out and let them follow one another. ``model`` is the page's."""
-    ready, request = _request_fields(context)
+    ready, request = request_fields(context)
     with gr.Group(elem_classes="kv-presets"):
         presets = [_preset(context, i) for i in range(2)]
     with gr.Row(elem_classes="kv-actions"):
@@ -87,29 +87,34 @@ def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
     return Rail(model, ready, request, sides, run, stop, line, share)
 
 
-def _request_fields(context: AppContext) -> tuple[gr.Dropdown, list[Any]]:
+def request_fields(context: AppContext, owner: str = "") -> tuple[gr.Dropdown, list[Any]]:
+    """The ready prompts, and a request's fields in the order of ``form.REQUEST_FIELDS``; their ids end with
+    ``owner``."""
     first = context.prompts[0]
     ready = gr.Dropdown(
         [(p.label, p.key) for p in context.prompts],
         value=first.key,
         label=text("ui.rail.prompt_preset"),
-        elem_id="prompt-preset",
+        elem_id=f"prompt-preset{owner}",
     )
-    prompt = gr.Textbox(first.text, label=text("ui.rail.prompt"), lines=3, max_lines=6, elem_id="prompt")
-    chat = gr.Checkbox(first.use_chat_template, label=text("ui.rail.chat"), elem_id="chat")
+    prompt = gr.Textbox(
+        first.text, label=text("ui.rail.prompt"), lines=3, max_lines=6, elem_id=f"prompt{owner}"
+    )
+    chat = gr.Checkbox(first.use_chat_template, label=text("ui.rail.chat"), elem_id=f"chat{owner}")
     with gr.Row(elem_classes="kv-pair"):
-        tokens = gr.Number(64, label=text("ui.rail.tokens"), elem_id="tokens", min_width=90)
+        tokens = gr.Number(64, label=text("ui.rail.tokens"), elem_id=f"tokens{owner}", min_width=90)
         decoding = gr.Radio(
             [(text(f"ui.rail.{how}"), how) for how in ("greedy", "sampled")],
             value="greedy",
             label=text("ui.rail.decoding"),
-            elem_id="decoding",
+            elem_id=f"decoding{owner}",
+            elem_classes="kv-decoding",
             min_width=150,
         )
     with gr.Row(visible=False, elem_classes="kv-pair") as sampling:
         temperature = gr.Number(0.8, label=text("ui.rail.temperature"), step=0.1, min_width=70)
         top_p = gr.Number(0.95, label=text("ui.rail.top_p"), step=0.05, min_width=70)
-        seed = gr.Number(0, label=text("ui.rail.seed"), min_width=70, elem_id="seed")
+        seed = gr.Number(0, label=text("ui.rail.seed"), min_width=70, elem_id=f"seed{owner}")
 
     def fill(key: str | None) -> list[Any]:
         chosen = next((p for p in context.prompts if p.key == key), None)

@@ -6,31 +6,36 @@ Knows the engine's contract and the run it writes to; knows no page. However it 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
 
 from kvviz.catalogue import text
 from kvviz.errors import KvvizError
+from kvviz.figures.theme import run_letter
 from kvviz.ui.context import AppContext
 from kvviz.ui.language import in_thread
 from kvviz.ui.runs import LiveRun
 
 logger = logging.getLogger(__name__)
 
-
-def start(run: LiveRun, context: AppContext) -> None:
-    """Carry ``run`` in a thread of its own."""
-    in_thread(carry, run, context, called=f"kvviz-{run.id[:8]}")
+#: writes what an engine tells of a loaded model into a run
+Drive = Callable[[Any, AppContext, Any], None]
 
 
-def carry(run: LiveRun, context: AppContext) -> None:
+def start(run: LiveRun, context: AppContext, drive: Drive | None = None) -> None:
+    """Carry ``run`` in a thread of its own; ``drive`` does it in another way than the Run tab's."""
+    in_thread(carry, run, context, drive or _drive, called=f"kvviz-{run.id[:8]}")
+
+
+def carry(run: LiveRun, context: AppContext, drive: Drive) -> None:
     """Load the model, drive the engine into the run's records, and say plainly what went wrong."""
     try:
         if not run.stop.is_set():
             run.phase = "loading"
             model = context.loader.get(run.model)
             run.remarks = _remarks(run, context)
-            _drive(run, context, model)
+            drive(run, context, model)
     except KvvizError as error:
         run.error = str(error)
     except Exception:
@@ -43,8 +48,8 @@ def carry(run: LiveRun, context: AppContext) -> None:
 def _remarks(run: LiveRun, context: AppContext) -> str:
     """What the weights say against either configuration, each sentence once. A refusal is the engine's."""
     told = [
-        text("ui.run.remark", letter=letter, message=sentence)
-        for letter, config in zip("AB", run.configs, strict=False)
+        text("ui.run.remark", letter=run_letter(index), message=sentence)
+        for index, config in enumerate(run.configs)
         for sentence in context.loader.remarks(run.model, config.cache)
     ]
     return " ".join(told)

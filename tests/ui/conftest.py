@@ -13,7 +13,7 @@ from kvviz.config import CacheConfig
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
 from tests.builders import FULL, STACK
-from tests.ui.fakes import FakeEngine, FakeRecompute, FakeStore
+from tests.ui.fakes import FakeComparing, FakeEngine, FakeRecompute, FakeStore
 
 CACHES: dict[str, CacheConfig] = {"full": FULL, "full-stack": STACK}
 
@@ -22,9 +22,12 @@ CACHES: dict[str, CacheConfig] = {"full": FULL, "full-stack": STACK}
 def make_context() -> Callable[..., AppContext]:
     """An application context over stand-ins; any of them can be given."""
 
-    def make(engine: Any = None, store: Any = None, recompute: Any = None) -> AppContext:
+    def make(
+        engine: Any = None, store: Any = None, recompute: Any = None, comparing: Any = None
+    ) -> AppContext:
         return AppContext(
             compare=engine or FakeEngine(),
+            comparing=comparing or FakeComparing(),
             lab=lab,
             recompute=recompute or FakeRecompute(),
             loader=Loader(store or FakeStore()),

@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from kvviz.comparison import Entry, ScoreProgress
+from kvviz.comparison_request import ComparisonRequest
 from kvviz.config import Middle, RunConfig
 from kvviz.errors import KvvizError
 from kvviz.events import Event, ExactTile, LogitMap, RunFinished, RunStarted, TokenGenerated
-from kvviz.record import RunRecord
+from kvviz.record import RunRecord, first_divergence
 from tests.builders import make_events, make_facts
+from tests.comparisons import make_comparison, make_generation
 
 
 class FakeStore:
@@ -132,3 +136,33 @@ def _of_run(config: RunConfig, index: int, n_prompt: int) -> list[Event]:
     assert isinstance(started, RunStarted)
     tagged[0] = replace(started, config=config.to_dict())
     return list(tagged)
+
+
+class FakeComparing(FakeEngine):
+    """Compares by made-up events, then made-up progress, then a made-up result with the asked names."""
+
+    def __call__(  # type: ignore[override]
+        self, model: Any, request: ComparisonRequest, *, stop: threading.Event | None = None, **_: Any
+    ) -> Iterator[Any]:
+        if self.refuse is not None:
+            raise self.refuse
+        self.asked.append(request.runs)
+        return self._all(request, stop or threading.Event())
+
+    def _all(self, request: ComparisonRequest, stop: threading.Event) -> Iterator[Any]:
+        records = [RunRecord() for _ in request.configurations]
+        with closing(self._tell(request.runs, stop)) as events:
+            for event in events:
+                records[event.run].apply(event)
+                yield event
+        is_scored = request.text is not None and not stop.is_set()
+        for done in (0, 5, 10) if is_scored else ():
+            time.sleep(self.pause_s)
+            yield ScoreProgress(done, 10)
+        made = make_comparison(scored=is_scored, others=len(records) - 1)
+        entries = [
+            Entry(label, cache.to_dict(), make_generation(record, first_divergence(records[0], record)),
+                  made.entries[i].score)
+            for i, ((label, cache), record) in enumerate(zip(request.configurations, records, strict=True))
+        ]  # fmt: skip
+        yield replace(made, request=request.to_dict(), entries=tuple(entries))
