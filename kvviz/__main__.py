@@ -1,4 +1,4 @@
-"""The same engine from a terminal: ``score``, ``run``, ``lab``, ``bench``, ``calc`` and ``presets``.
+"""The engine from a terminal: ``score``, ``run``, ``compare``, ``lab``, ``bench``, ``calc`` and ``presets``.
 
 With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
 sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
@@ -18,9 +18,12 @@ from kvviz import presets
 from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
 from kvviz.cli import bench as bench_words
 from kvviz.cli import calculator
+from kvviz.cli import compare as compare_words
 from kvviz.cli import lab as lab_words
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_table, score_table, table
+from kvviz.comparison import Comparison, ScoreProgress
+from kvviz.comparison_request import PROMPT_TEXT
 from kvviz.config import CacheConfig, RunConfig, SamplingConfig
 from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import LabResult
@@ -48,6 +51,7 @@ def _main(argv: Sequence[str] | None) -> int:
     commands = {
         "score": _score,
         "run": _run,
+        "compare": _compare,
         "lab": _lab,
         "bench": _bench,
         "calc": _calc,
@@ -152,6 +156,32 @@ def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.tell(record.message)
         return _FAILED
     return 0
+
+
+def _compare(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz import engine
+
+    prompt = arguments.prompt if arguments.prompt_file is None else _read(arguments.prompt_file)
+    request = compare_words.read_request(arguments, prompt, presets.preset, presets.preset_label)
+    corpus = None
+    if request.text is not None and request.text.name not in (*engine.NAMED_TEXTS, PROMPT_TEXT):
+        corpus = engine.load_text(request.text.name)
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    steps, result = _Steps(terminal), None
+    for event in engine.comparing(model, request, corpus=corpus, capture_attention=False):
+        if isinstance(event, ScoreProgress) and event.done:
+            steps(event.done, event.total)
+        elif isinstance(event, Comparison):
+            result = event
+    assert result is not None
+    if arguments.json:
+        terminal.show_json(result.to_dict())
+    else:
+        terminal.show(compare_words.comparison_words(result))
+    failed = [entry.generation.message for entry in result.entries if entry.generation.status == "failed"]
+    for message in dict.fromkeys(failed):
+        terminal.tell(message)
+    return _FAILED if failed else 0
 
 
 def _read(path: str) -> str:

@@ -28,7 +28,7 @@ _DEFAULT_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
-    """``score``, ``run``, ``lab``, ``bench``, ``calc`` and ``presets`` with their flags."""
+    """``score``, ``run``, ``compare``, ``lab``, ``bench``, ``calc`` and ``presets`` with their flags."""
     root = argparse.ArgumentParser(
         prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
     )
@@ -49,6 +49,7 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(run, "seed", type=int, default=0)
     _flag(run, "no_chat", action="store_true")
     _add_shared(run, default_model)
+    _add_compare(_command(commands, "compare"), default_model)
     lab = _command(commands, "lab")
     lab.add_argument("experiment", nargs="?", help=text("cli.help.experiment"))
     _flag(lab, "set", action="append", default=[], metavar="KEY=VALUE")
@@ -83,6 +84,25 @@ def _command(
 ) -> argparse.ArgumentParser:
     sentence = text(f"cli.command.{name}")
     return commands.add_parser(name, help=sentence, description=sentence, allow_abbrev=False)
+
+
+def _add_compare(compare: argparse.ArgumentParser, default_model: str) -> None:
+    _flag(compare, "config", action="append", required=True, metavar="PRESET[,SETTING=VALUE...]")
+    prompt = compare.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", help=text("cli.help.prompt"))
+    prompt.add_argument("--prompt-file", help=text("cli.help.prompt_file"))
+    _flag(compare, "max_new_tokens", type=int, default=64)
+    _flag(compare, "temperature", type=float, default=0.0)
+    _flag(compare, "top_p", type=float, default=1.0)
+    _flag(compare, "seed", type=int, default=0)
+    _flag(compare, "no_chat", action="store_true")
+    compare.add_argument("--text", default="pydoc-topics", help=text("cli.help.compare_text"))
+    _flag(compare, "start", type=int, default=3000)
+    _flag(compare, "length", type=int, default=1024)
+    _flag(compare, "skip", type=int, default=256)
+    _flag(compare, "chunk", type=int, default=_DEFAULT_CHUNK)
+    _flag(compare, "model", default=default_model)
+    _flag(compare, "json", action="store_true")
 
 
 def _add_calc(calc: argparse.ArgumentParser) -> None:
