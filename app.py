@@ -30,9 +30,8 @@ def main() -> None:
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),
         prompts=presets.prompt_presets(),
         default_model=flags.model,
-        score=host.HostedScore(hosting, work.score),
-        hosting=hosting,
-    )
+        score=host.HostedScore(hosting, work.score), hosting=hosting,
+    )  # fmt: skip
     context.loader.warm(flags.model)
     launch(build_app(context), context, flags.host, flags.port)
 

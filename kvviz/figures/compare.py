@@ -222,10 +222,10 @@ def draw_bytes(comparison: Comparison, segments: Sequence[MemorySegment]) -> go.
     figure.update_yaxes(
         autorange="reversed", fixedrange=True, showgrid=False, categoryorder="array", categoryarray=names
     )
-    height = 150 + 44 * len(names)
+    plot, below = 44 * len(names) + 20, 50 + 22 * (len(segments) + 1)
     margin = {"l": 8, "r": 8, "t": 12, "b": 8}
-    legend = bottom_legend(-0.62 * 150 / (44 * len(names) + 30)) | {"font": {"size": 12}}
-    return frame(figure, "compare_memory", height, barmode="stack", legend=legend, margin=margin)
+    legend = bottom_legend(-46 / plot)
+    return frame(figure, "compare_memory", plot + below, barmode="stack", legend=legend, margin=margin)
 
 
 def _segment(comparison: Comparison, segment: MemorySegment, size: int) -> go.Bar:

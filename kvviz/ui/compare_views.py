@@ -257,8 +257,8 @@ def map_words(pair: PairMaps, row: int) -> str:
     """What is looked at, in a sentence."""
     first, second = pair.first.letter, pair.second.letter
     values = {
-        "row": pair.keys[pair.cell_of(row)], "layer": pair.layer, "head": pair.head, "rows": pair.rows,
-        "largest": f"{largest(pair):.2f}", "first": first, "second": second,
+        "row": pair.keys[pair.cell_of(row)].replace("␠", "␣"), "layer": pair.layer, "head": pair.head,
+        "rows": pair.rows, "largest": f"{largest(pair):.2f}", "first": first, "second": second,
     }  # fmt: skip
     key = "parted" if pair.parted and row == pair.rows - 1 else "row"
     sentences = [text(f"compare.map.words_{key}", **values)]

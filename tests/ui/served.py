@@ -23,6 +23,7 @@ def tiny_context(limits: host.Limits | None = None, memory: host.Memory | None =
     hosting = host.Hosting(limits, memory)
     return AppContext(
         compare=host.HostedCompare(hosting, engine.compare),
+        comparing=host.HostedComparing(hosting, engine.comparing),
         lab=host.HostedLab(hosting, lab),
         recompute=host.HostedRecompute(hosting, engine),
         score=host.HostedScore(hosting, engine.score),

@@ -61,10 +61,11 @@ def make_context_once(request):
     from kvviz import lab
     from kvviz.ui.context import AppContext, Presets
     from kvviz.ui.loading import Loader
-    from tests.ui.fakes import FakeEngine, FakeRecompute, FakeStore
+    from tests.ui.fakes import FakeComparing, FakeEngine, FakeRecompute, FakeStore
 
     return AppContext(
         compare=FakeEngine(),
+        comparing=FakeComparing(),
         lab=lab,
         recompute=FakeRecompute(),
         loader=Loader(FakeStore()),
