@@ -10,6 +10,8 @@ from kvviz.config import RunConfig
 from kvviz.errors import ConfigError
 from kvviz.host import Limits
 from kvviz.host.limits import VARIABLES
+from kvviz.lab import laboratory
+from kvviz.lab.bench import Experiment
 
 
 def read(**environment: str) -> Limits:
@@ -88,6 +90,15 @@ def test_what_cannot_be_read_is_refused_by_name(variable: str, value: str) -> No
 
 def test_nobody_may_wait_is_a_limit_too() -> None:
     assert read(KVVIZ_MAX_WAITING="0").max_waiting == 0
+
+
+@pytest.mark.parametrize("experiment", laboratory.EXPERIMENTS, ids=lambda e: e.info.name)
+def test_every_experiment_of_the_page_fits_a_public_page_as_it_opens(experiment: Experiment) -> None:
+    if experiment.info.group not in ("sink", "quant"):
+        pytest.skip("for the terminal alone")
+    limits, settings = Limits.public("small"), experiment.info.settings({})
+    limits.check_count("context_tokens", experiment.info.held_tokens(settings))
+    limits.check_count("lab_tokens", experiment.work(settings))
 
 
 SMALL = Limits(
