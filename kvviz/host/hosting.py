@@ -83,7 +83,7 @@ class Hosting:
                 return
             with self.guard.promised(facts, need):
                 held = Held(ticket, most_seconds)
-                _tell("begun", ticket, need_bytes=need.total_bytes)
+                _tell("turn begun", ticket, need_bytes=need.total_bytes)
                 yield held
         except KvvizError as error:
             if held is not None and held.outcome == "done":
@@ -96,7 +96,7 @@ class Hosting:
         finally:
             self.line.leave(ticket)
             if held is not None:
-                _tell("ended", ticket, outcome=held.outcome)
+                _tell("turn ended", ticket, outcome=held.outcome)
 
     def in_turn(
         self,
@@ -137,4 +137,4 @@ def _tell(what: str, ticket: Ticket, **values: object) -> None:
         "took_s": round(took, 3),
         **values,
     }
-    logger.info("turn %s", what, extra={"data": data})
+    logger.info(what, extra={"data": data})

@@ -29,7 +29,7 @@ def told(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_fields_stand_beside_the_event(lines: io.StringIO) -> None:
-    logging.getLogger("kvviz.host").info("turn %s", "begun", extra={"data": {"kind": "run", "waited_s": 1.5}})
+    logging.getLogger("kvviz.host").info("turn begun", extra={"data": {"kind": "run", "waited_s": 1.5}})
     (line,) = told(lines)
     assert line["logger"] == "kvviz.host"
     assert line["level"] == "info"
