@@ -123,7 +123,7 @@ class HostedScore:
 
 
 class HostedLab:
-    """The laboratory. An experiment may keep what it reads of every layer: caches, residual streams, outputs."""
+    """The laboratory. An experiment may keep what it reads of every layer: caches, states, outputs."""
 
     def __init__(self, hosting: Hosting, lab: Any) -> None:
         self._hosting, self._lab = hosting, lab
