@@ -195,6 +195,29 @@ class LogitMap:
     values: NDArray[np.float32]
 
 
+#: what a span of a :class:`StepTimeline` is; "wait": the device has nothing to do until a copy arrives
+TIMELINE_KINDS = ("compute", "copy_in", "copy_out", "host_attention", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeline:
+    """What happened when in one step (all chunks of a prompt are one), measured, one entry a span, by start.
+
+    ``kinds`` ``(N,)`` are places in :data:`TIMELINE_KINDS`; ``layers`` ``(N,)``, ``L`` for what follows the
+    last layer; ``start_ms`` and ``stop_ms`` ``(N,)`` count from the step's begin, pauses to look left out;
+    ``n_bytes`` ``(N,)`` is what was copied (or handed over). ``rows`` went through the model. ``notes`` say
+    what is not as it could be: "copies_synchronous", "pageable".
+    """
+
+    rows: int
+    kinds: NDArray[np.uint8]
+    layers: NDArray[np.int16]
+    start_ms: NDArray[np.float32]
+    stop_ms: NDArray[np.float32]
+    n_bytes: NDArray[np.int64]
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class StepState:
     """The cache after some rows: who lives where, what it weighs, what the newest row looked at.

@@ -40,9 +40,10 @@ class SealedPart:
     dtype: torch.dtype
     start: int
     stop: int
+    device: torch.device | None = None  # where it is read; None: where the session computes
 
     def tiles(self) -> Iterable[Tile]:
-        return self.blocks.tiles(self.dtype, self.start, self.stop)
+        return self.blocks.tiles(self.dtype, self.start, self.stop, self.device)
 
 
 class SealEnergy:

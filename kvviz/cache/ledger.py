@@ -17,7 +17,7 @@ DEVICE = Place.DEVICE.value
 
 
 def snapshot(
-    layers: Sequence[LayerCache], spans: Sequence[Span], *, numbers_per_token: int
+    layers: Sequence[LayerCache], spans: Sequence[Span], *, numbers_per_token: int, staging_bytes: int = 0
 ) -> MemorySnapshot:
     """Count everything. ``numbers_per_token`` is ``2 * L * H_kv * D``."""
     used: ByteTree = {}
@@ -38,6 +38,8 @@ def snapshot(
                     sealed_bytes += n_bytes
                     _add(used, piece.place.value, tier, part, n_bytes)
                     _add(reserved, piece.place.value, tier, part, buffer.reserved_bytes)
+    # room for blocks on their way; what is in them is held, and counted, where it lives
+    _add(reserved, DEVICE, Tier.OFFLOADED, "staging", staging_bytes)
     held = sum(n for tier, n in length.items() if tier is not Tier.EVICTED)
     sealed_tokens = length[Tier.QUANTIZED] + length[Tier.OFFLOADED]
     return MemorySnapshot(

@@ -35,13 +35,14 @@ class KeyTurn:
 
     def undo(self, keys: Tensor, start: int) -> Tensor:
         """Rotated ``(B, H_kv, t, D)`` at positions from ``start`` -> unrotated, at least fp32."""
-        cos, sin = self._angles(start, start + keys.shape[2])
+        cos, sin = (x.to(keys.device) for x in self._angles(start, start + keys.shape[2]))
         norm = cos.square() + sin.square()
         return rotate(keys.to(self._wide), cos / norm, -sin / norm)
 
     def redo(self, keys: Tensor, start: int) -> Tensor:
         """Inverse of :meth:`undo`."""
-        return rotate(keys.to(self._wide), *self._angles(start, start + keys.shape[2]))
+        cos, sin = (x.to(keys.device) for x in self._angles(start, start + keys.shape[2]))
+        return rotate(keys.to(self._wide), cos, sin)
 
     def _angles(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``(stop - start, R)`` as the model applied them."""

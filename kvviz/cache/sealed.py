@@ -15,6 +15,7 @@ from kvviz.attention import Tile
 from kvviz.cache.pieces import Space, pieces_of
 from kvviz.cache.prerotary import KeyTurn
 from kvviz.errors import KvvizError
+from kvviz.offload_config import Place
 from kvviz.quant import Parts, Quantizer, narrow, wide_dtype
 
 TILE_TOKENS = 1024
@@ -35,6 +36,8 @@ class SealedSide:
         self.first = first
         self.turn = turn
         self.pieces = pieces_of(spaces, quantizer.tokens_per_row)
+        #: all that is not on the device, while it has been brought there
+        self.staged: Parts = {}
 
     def seal(self, exact: Tensor, start: int) -> Tensor:
         """Quantize whole blocks ``(B, H_kv, t, D)``, the next after ``start`` sealed tokens, and store them
@@ -72,11 +75,17 @@ class SealedSide:
         """Parts of sealed tokens ``[start, stop)``, whole blocks, on ``device``: views where they lie there
         in one piece, else copied and put together."""
         found: dict[str, list[Tensor]] = {part: [] for part in self.quantizer.tokens_per_row}
+        far = self.far_start
         for piece in self.pieces:
             low, high = max(start, piece.start), min(stop, piece.stop)
-            if low < high:
+            if low < high and not (self.staged and piece.start >= far):
                 for part, tensor in piece.view(low, high).items():
                     found[part].append(tensor.to(device))
+        if self.staged and stop > far:
+            for part, rows in self.quantizer.tokens_per_row.items():
+                found[part].append(
+                    self.staged[part][:, :, (max(start, far) - far) // rows : (stop - far) // rows]
+                )
         return {part: x[0] if len(x) == 1 else torch.cat(x, dim=2) for part, x in found.items() if x}
 
     def read(self, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -98,6 +107,17 @@ class SealedSide:
     def tokens(self) -> int:
         """How many are stored."""
         return sum(piece.tokens for piece in self.pieces)
+
+    @property
+    def far_start(self) -> int:
+        """First token that is not stored on the device."""
+        return next((p.start for p in self.pieces if p.place is not Place.DEVICE), self.tokens)
+
+    def far_parts(self) -> dict[str, list[Tensor]]:
+        """Each part of all that is not on the device, in pieces that follow one another."""
+        far = [piece for piece in self.pieces if piece.place is not Place.DEVICE and piece.tokens]
+        views = [piece.view(piece.start, piece.stop) for piece in far]
+        return {part: [view[part] for view in views] for part in self.quantizer.tokens_per_row}
 
 
 class SealedBlocks:
@@ -132,14 +152,21 @@ class SealedBlocks:
         self.tokens += keys.shape[2]
         return restored
 
-    def tiles(self, dtype: torch.dtype, start: int = 0, stop: int | None = None) -> Iterator[Tile]:
+    def tiles(
+        self,
+        dtype: torch.dtype,
+        start: int = 0,
+        stop: int | None = None,
+        device: torch.device | None = None,
+    ) -> Iterator[Tile]:
         """Restored tiles of sealed tokens ``[start, stop)``, whole blocks, at most :data:`TILE_TOKENS` tokens
-        (or one block) each."""
+        (or one block) each, on ``device`` or where the session computes."""
+        place = device or self.device
         for low, high in tiles_of(start, self.tokens if stop is None else stop, self.block_size):
             yield Tile(
                 self.first + low,
-                self.sides["key"].read(low, high, self.device, dtype),
-                self.sides["value"].read(low, high, self.device, dtype),
+                self.sides["key"].read(low, high, place, dtype),
+                self.sides["value"].read(low, high, place, dtype),
             )
 
     def let_go(self) -> None:

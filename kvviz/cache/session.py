@@ -15,14 +15,16 @@ from torch import Tensor
 from kvviz.attention import Attention, RowRule, attend, difference, rotate
 from kvviz.cache import ledger
 from kvviz.cache.ahead import seal_ahead
+from kvviz.cache.apart import attend_apart
 from kvviz.cache.buffer import TokenBuffer
+from kvviz.cache.fetch import fetch_of
 from kvviz.cache.layer import ExactPart, LayerCache
 from kvviz.cache.pieces import open_spaces
 from kvviz.cache.plan import PartPlan, Plan, StepPlan, joined
 from kvviz.cache.prerotary import KeyTurn, Rotary
 from kvviz.cache.sealed import SealedBlocks
 from kvviz.cache.shares import near_and_far
-from kvviz.config import CacheConfig, Middle, Position, Prefill
+from kvviz.config import CacheConfig, Middle, OffloadRead, Position, Prefill
 from kvviz.errors import KvvizError
 from kvviz.events import MemorySnapshot, SealError, Span, Tier
 from kvviz.quant import Calibration, Quantizer, make_quantizer
@@ -55,6 +57,8 @@ class CacheSession:
         self.observer: Observer | None = None
         block = torch.zeros(1, n_kv_heads, config.block_size, head_dim, dtype=dtype, device=device)
         self._spaces = open_spaces(config, device, n_layers, self._quantizer, block)
+        self._on_host = config.offload_read is OffloadRead.ON_HOST
+        self._fetch = None if self._on_host else fetch_of(self._spaces, device)
         self.plan = Plan(config, self._spaces[0].most_tokens if self._spaces[0].is_near else 0)
         self._rotary = rotary
         self.key_turn = KeyTurn(rotary, dtype, device)
@@ -63,6 +67,8 @@ class CacheSession:
 
     def reset(self) -> None:
         """Forget every token and give the memory back."""
+        if self._fetch is not None:
+            self._fetch.close()
         self.seen_tokens = 0
         self._frozen_stop: int | None = None
         self._step: StepPlan | None = None
@@ -132,10 +138,12 @@ class CacheSession:
             raise KvvizError("step_unfinished")
         step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
         self._step = step
-        self._reads = joined(step.parts)
+        self._reads = step.parts if self._on_host else joined(step.parts)
         self._rules = [RowRule.of(part.low, part.high, self.device) for part in self._reads]
         self._turns = [self._turn(step, self.stands(step, part.tier)) for part in self._reads]
         seal_ahead(self.layers, min(step.seal_to, self.seen_tokens))
+        if self._fetch is not None:
+            self._fetch.request(0, self.layers[0].sealed, step.seal_to)
         return step
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
@@ -154,21 +162,38 @@ class CacheSession:
         Observing changes no number of the output.
         """
         step, cache = self._current(), self.layers[layer]
+        if self._fetch is not None:
+            self._fetch.take(layer, cache.sealed, step.seal_to)
+            if layer + 1 < self.n_layers:
+                self._fetch.request(layer + 1, self.layers[layer + 1].sealed, step.seal_to)
         parts = cache.parts(self._reads, self._rules, self.dtype)
         for place, (part, turn) in enumerate(zip(parts, self._turns, strict=True)):
             if turn is not None and isinstance(part, ExactPart):
                 parts[place] = ExactPart(part.rows, rotate(query, *turn), part.tile)
-        result = attend(query, parts, scale, keep_scores=self.observer is not None)
+        keep = self.observer is not None
+        far_at = [part.tier for part in self._reads].index(Tier.OFFLOADED) if self._reads_apart else None
+        if far_at is None:
+            result = attend(query, parts, scale, keep_scores=keep)
+        else:
+            result = attend_apart(query, parts, self._reads, far_at, scale, keep_scores=keep)
         if self.observer is not None:
             if len(self._reads) < len(step.parts):
                 result.part_lse[:] = near_and_far(cache, step, self._reads, result.part_lse, query, scale)
             self.observer(layer, result, step)
+        if self._fetch is not None:
+            self._fetch.release(cache.sealed)
         cache.settle(step.keep_from)
         cache.sealed.let_go()
         return result.output
 
+    @property
+    def _reads_apart(self) -> bool:
+        return self._on_host and any(part.tier is Tier.OFFLOADED for part in self._reads)
+
     def finish(self) -> None:
         """All layers have read the step's rows."""
+        if self._fetch is not None:
+            self._fetch.drop()
         self.seen_tokens = self._current().stop
         self._step = None
 
@@ -229,6 +254,7 @@ class CacheSession:
             self.layers,
             self.spans(),
             numbers_per_token=2 * self.n_layers * self.n_kv_heads * self.head_dim,
+            staging_bytes=self.staging_bytes,
         )
 
     def seal_error(self) -> SealError:
@@ -240,7 +266,12 @@ class CacheSession:
                 energies[f"{side}_{kind}"] = stacked.numpy()
         return SealError(sealed_tokens=self.layers[0].sealed.tokens, **energies)
 
+    @property
+    def staging_bytes(self) -> int:
+        """What the two buffers for blocks on their way take on the device."""
+        return 0 if self._fetch is None else self._fetch.n_bytes
+
     def buffers(self) -> Iterable[TokenBuffer]:
-        """Every buffer, for audits."""
+        """Every buffer of tokens, for audits."""
         for layer in self.layers:
             yield from layer.buffers()

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 
 import kvviz.cache.sealed
 from kvviz import engine
-from kvviz.config import CacheConfig, Middle, Offload, Position, Prefill, RunConfig
+from kvviz.cache.ledger import live_bytes
+from kvviz.config import CacheConfig, Middle, Offload, OffloadRead, Position, Prefill, RunConfig
 from kvviz.errors import KvvizError
 from kvviz.events import RunFailed, Tier, TokenGenerated, sum_bytes
 from kvviz.offload.stores import FOLDER_VARIABLE
@@ -70,6 +71,35 @@ def test_the_same_bits_wherever_blocks_lie(tiny, case: Case):
             assert torch.all((sealed - left.get(Tier.QUANTIZED, none)).abs() < 1e-12)
             for tier in (Tier.SINK, Tier.EXACT, Tier.WINDOW):
                 assert torch.equal(left.get(tier, none), right.get(tier, none))
+
+
+@given(case=cases(Middle.QUANTIZE, overrides=True))
+@settings(max_examples=12)
+def test_computed_where_it_lives_is_the_same_to_rounding(tiny, case: Case):
+    """Output and log-sum-exp of the host's part, merged: logits, and the share of every tier."""
+    model = tiny(case.family, n_kv_heads=case.kv_heads)
+    apart = dataclasses.replace(case.config, offload_read=OffloadRead.ON_HOST)
+    for lengths in case.feedings:
+        plain, moved = model.new_session(case.config), model.new_session(apart)
+        plain.observer, moved.observer = Shares(), Shares()
+        expected, found = (feed(model, session, case.ids, lengths) for session in (plain, moved))
+        assert (found - expected).abs().max() < 1e-9
+        assert moved.staging_bytes == 0
+        for left, right in zip(plain.observer.seen, moved.observer.seen, strict=True):
+            assert left.keys() == right.keys()
+            assert all((left[tier] - right[tier]).abs().max() < 1e-9 for tier in left)
+
+
+def test_buffers_for_what_is_on_its_way_are_counted(tiny):
+    model = tiny()
+    session = model.new_session(quantizing("device:8t,host:12t,disk"))
+    feed(model, session, tuple(range(60)), [7, 23, *[1] * 30])
+    memory = session.memory()
+    assert memory.reserved["device"]["offloaded"] == {"staging": session.staging_bytes}
+    assert sum_bytes(memory.reserved) == live_bytes(session.buffers()) + session.staging_bytes
+    assert session.staging_bytes > 0
+    session.reset()
+    assert session.staging_bytes == 0
 
 
 def test_shares_of_a_split_are_those_of_its_tokens(tiny):
@@ -205,7 +235,7 @@ from kvviz.config import CacheConfig, Middle, Offload
 from kvviz.errors import KvvizError
 
 torch.set_num_threads(1)
-LAYERS, HEADS, DIM, CHUNK, CHUNKS = 4, 4, 64, 128, 64
+LAYERS, HEADS, DIM, CHUNK, CHUNKS = 16, 1, 64, 128, 64
 
 def vm(name):
     with open("/proc/self/status") as status:
