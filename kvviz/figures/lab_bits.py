@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.catalogue import text
 from kvviz.experiment import LabResult
-from kvviz.figures.lab_drawing import MARGIN, series_color
+from kvviz.figures.lab_drawing import MARGIN, layer_axis, series_color
 from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, frame, palette, to_payload
 
@@ -36,7 +36,7 @@ def draw_given(result: LabResult) -> go.Figure:
         )
     )  # fmt: skip
     figure.add_hline(y=result.marks["budget_bits"], line={"color": palette().reference, "dash": "dash"})
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, len(bits))
     figure.update_yaxes(title_text=text("lab.bits.figure.bits"), range=[0, 8.5], tickvals=[2, 3, 4, 8])
     return frame(figure, "lab_bits_given", _HEIGHT, showlegend=False, margin=MARGIN)
 
@@ -52,6 +52,6 @@ def draw_sensitivity(result: LabResult) -> go.Figure:
             hovertemplate=f"<b>{name}</b><br>{text('figures.hover.layer', layer='%{x}')}: KL %{{y:.3g}}"
             + f"<extra>{text('figures.kind.measured')}</extra>",
         )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, result.arrays["kl"].shape[1])
     figure.update_yaxes(title_text=text("lab.bits.figure.kl"), type="log", exponentformat="power", dtick=1)
     return frame(figure, "lab_bits_sensitivity", _HEIGHT, legend=bottom_legend(-0.22), margin=MARGIN)

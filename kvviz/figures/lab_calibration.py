@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from kvviz.catalogue import text
 from kvviz.experiment import LabResult
-from kvviz.figures.lab_drawing import MARGIN, series_color
+from kvviz.figures.lab_drawing import MARGIN, layer_axis, series_color
 from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, escape, frame, to_payload
 
@@ -48,7 +48,7 @@ def draw_clipped(result: LabResult) -> go.Figure:
                 + f": %{{y:.3%}}<extra>{text('figures.kind.measured')}</extra>",
                 row=1, col=column,
             )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, result.arrays["clip_key"].shape[1])
     figure.update_yaxes(
         title_text=text("lab.calibration.figure.clipped"), tickformat="~%", rangemode="tozero", col=1
     )

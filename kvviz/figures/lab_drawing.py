@@ -68,3 +68,11 @@ def series_color(index: int) -> str:
 def tick(n: int, most: int) -> int:
     """A step that leaves at most ``most`` labels."""
     return max(1, -(-n // most))
+
+
+def layer_axis(figure: go.Figure, n_layers: int) -> None:
+    """Layers along x; few of them would get ticks between whole numbers."""
+    figure.update_xaxes(
+        title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False,
+        dtick=1 if n_layers <= 10 else None,
+    )  # fmt: skip

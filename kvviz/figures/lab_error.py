@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from kvviz.catalogue import text
 from kvviz.experiment import LabResult
-from kvviz.figures.lab_drawing import MARGIN, heads_figure, series_color, tick
+from kvviz.figures.lab_drawing import MARGIN, heads_figure, layer_axis, series_color, tick
 from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, frame, linear_scale, to_payload
 
@@ -56,7 +56,7 @@ def draw_outputs(result: LabResult) -> go.Figure:
             hovertemplate=f"<b>{label}</b><br>{text('figures.hover.layer', layer='%{x}')}: %{{y:.3%}}"
             + f"<extra>{text('figures.kind.measured')}</extra>",
         )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, len(result.arrays["before"]))
     figure.update_yaxes(title_text=text("lab.error.figure.output"), tickformat="~%", rangemode="tozero")
     return frame(figure, "lab_error_outputs", _HEIGHT, legend=bottom_legend(-0.22), margin=MARGIN)
 

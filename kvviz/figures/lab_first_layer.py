@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.catalogue import text
 from kvviz.experiment import LabResult
-from kvviz.figures.lab_drawing import MARGIN, series_color
+from kvviz.figures.lab_drawing import MARGIN, layer_axis, series_color
 from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, frame, to_payload
 
@@ -35,7 +35,7 @@ def draw_damage(result: LabResult) -> go.Figure:
             hovertemplate=f"{hover}<extra>{text('figures.kind.measured')}</extra>",
         )
     )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, len(kl))
     figure.update_yaxes(title_text=text("lab.first-layer.figure.kl"), rangemode="tozero")
     return frame(figure, "lab_first_layer_damage", _HEIGHT, showlegend=False, margin=MARGIN)
 
@@ -54,6 +54,6 @@ def draw_errors(result: LabResult) -> go.Figure:
             hovertemplate=f"<b>{name}</b><br>{text('figures.hover.layer', layer='%{x}')}: %{{y:.1%}}"
             + f"<extra>{text('figures.kind.measured')}</extra>",
         )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, len(result.arrays["kl"]))
     figure.update_yaxes(title_text=text("lab.first-layer.figure.errors"), tickformat="~%", rangemode="tozero")
     return frame(figure, "lab_first_layer_errors", _HEIGHT, legend=bottom_legend(-0.22), margin=MARGIN)

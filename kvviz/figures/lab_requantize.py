@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from kvviz.catalogue import text
 from kvviz.experiment import LabResult
-from kvviz.figures.lab_drawing import MARGIN, series_color
+from kvviz.figures.lab_drawing import MARGIN, layer_axis, series_color
 from kvviz.figures.lab_panel import LabPanel
 from kvviz.figures.theme import bottom_legend, empty_figure, escape, frame, palette, to_payload
 
@@ -70,7 +70,7 @@ def draw_layers(result: LabResult) -> go.Figure:
                 hovertemplate=f"<b>{escape(name)}</b><br>{text('figures.hover.layer', layer='%{x}')}"
                 + f": %{{y:.2%}}<extra>{text('figures.kind.measured')}</extra>",
             )  # fmt: skip
-    figure.update_xaxes(title_text=text("figures.axis.layer"), title_standoff=6, zeroline=False)
+    layer_axis(figure, result.arrays["layers_once"].shape[1])
     figure.update_yaxes(title_text=text("lab.requantize.figure.error"), tickformat="~%", rangemode="tozero")
     return frame(figure, "lab_requantize_layers", _HEIGHT, legend=bottom_legend(-0.2), margin=MARGIN)
 

@@ -1,6 +1,7 @@
 """Which layer breaks first? One layer's middle is quantized at a time, all others stay exact.
 
-Arrays ``(L,)``: ``kl``; ``key_error`` and ``value_error`` (relative, NaN for the side that stays exact).
+Arrays ``(L,)``: ``kl``; ``key_error`` and ``value_error`` (relative, of what that layer
+sealed; NaN for a side that stays exact).
 """
 
 from __future__ import annotations
@@ -77,7 +78,14 @@ def _run(bench: Bench, settings: dict[str, Any]) -> Experimenting:
 
 
 def _result(bench: Bench, settings: dict[str, Any], found: list[Measured]) -> LabResult:
-    errors = {side: [one.side_error(side) for one in found] for side in ("key", "value")}
+    # of the quantized layer alone: the exact blocks of all others would only thin it out
+    errors = {
+        side: [
+            one.side_error(side, layer) if settings["side"] in ("both", side) else None
+            for layer, one in enumerate(found)
+        ]
+        for side in ("key", "value")
+    }
     rows: list[list[Cell]] = [
         [layer, one.kl, one.ppl, one.ppl_change, one.top1, key, value]
         for layer, (one, key, value) in enumerate(zip(found, errors["key"], errors["value"], strict=True))

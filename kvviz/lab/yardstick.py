@@ -49,10 +49,12 @@ class Measured:
         """Perplexity over that of full precision, less 1."""
         return self.ppl / self.ppl_full - 1
 
-    def side_error(self, side: str) -> float | None:
-        """Relative error of everything that one side ("key" or "value") sealed; None without any."""
+    def side_error(self, side: str, layer: int | None = None) -> float | None:
+        """Relative error of everything that one side ("key" or "value") sealed, or of one layer of it;
+        None without any."""
+        layers = slice(None) if layer is None else layer
         signal, error = (
-            float(np.sum(getattr(self.seal_error, f"{side}_{kind}"))) for kind in ("signal", "error")
+            float(np.sum(getattr(self.seal_error, f"{side}_{kind}")[layers])) for kind in ("signal", "error")
         )
         return math.sqrt(error / signal) if signal else None
 

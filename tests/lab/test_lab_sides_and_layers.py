@@ -69,11 +69,21 @@ def test_one_layer_at_a_time(model, side):
         expected = score(model, ids, CacheConfig(4, 64, Middle.QUANTIZE, 64, overrides=(override,)), skip=240)
         assert row["kl"] == pytest.approx(expected.kl, rel=1e-6)
         assert row["kl"] > 0
-        assert (row["value_error"] or 0) > 0.1 if side == "both" else not row["value_error"]
+        for name in ("key", "value"):  # of this layer alone: the others sealed theirs exactly
+            signal, error = (getattr(expected.seal_error, f"{name}_{kind}") for kind in ("signal", "error"))
+            assert np.count_nonzero(error.sum((1, 2))) == (name == "key" or side == "both")
+            own = np.sqrt(error[row["layer"]].sum() / signal[row["layer"]].sum())
+            if name == "key" or side == "both":
+                assert row[f"{name}_error"] == pytest.approx(own, rel=1e-9)
+                assert own > 0.1
+            else:
+                assert row[f"{name}_error"] is None
     worst = max(rows, key=lambda row: row["kl"])
     assert f"lost in layer {worst['layer']} " in result.finding
-    first = lab_panels(result)[0]
-    assert first.key == "damage"
+    first, second = lab_panels(result)
+    assert (first.key, second.key) == ("damage", "errors")
+    assert len(json.loads(json.dumps(second.payload))["data"]) == (2 if side == "both" else 1)
+    assert second.payload["layout"]["xaxis"]["dtick"] == 1  # two layers: no ticks between whole ones
     np.testing.assert_array_equal(result.arrays["kl"], [row["kl"] for row in rows])
 
 
