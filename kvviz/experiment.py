@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -26,6 +27,8 @@ Kind = Literal["int", "choice", "choices", "flag", "quantizer"]
 Group = Literal["sink", "quant", "speed"]
 #: Controls that say how long a text is.
 _TEXT_LENGTHS = ("length", "other_length", "learn_tokens", "tokens")
+#: A whole number of a size that some control could take; all else is refused in the words it came in.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 #: How a column's numbers are read: ``share`` is 0..1, ``nats`` and ``norm`` are plain numbers.
 Unit = Literal["text", "count", "share", "nats", "norm", "ppl", "bytes", "ms"]
 Cell: TypeAlias = str | int | float | bool | None
@@ -60,7 +63,7 @@ class Control:
                 number = not isinstance(value, bool) and isinstance(value, (int, float))
                 whole = number and math.isfinite(value) and value == int(value)
                 if not whole or not self.low <= value <= self.high:
-                    raise ConfigError("range", name=self.key, value=value, low=self.low, high=self.high)
+                    raise ConfigError("whole_range", name=self.key, value=value, low=self.low, high=self.high)
                 return int(value)
             case "flag":
                 if not isinstance(value, bool):
@@ -84,7 +87,7 @@ class Control:
         """
         match self.kind:
             case "int":
-                return self.check(int(words) if words.strip().lstrip("-").isdecimal() else words)
+                return self.check(int(words) if _WHOLE.fullmatch(words.strip()) else words)
             case "flag":
                 return self.check({"true": True, "false": False}.get(words.strip().lower(), words))
             case "choice" | "quantizer":
@@ -126,7 +129,7 @@ class ExperimentInfo:
         known = [control.key for control in self.controls]
         for key in given:
             if key not in known:
-                raise ConfigError("unknown_field", name=key, known=", ".join(known))
+                raise ConfigError("unknown_control", experiment=self.name, name=key, known=", ".join(known))
         return {control.key: control.check(given.get(control.key)) for control in self.controls}
 
 

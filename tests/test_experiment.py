@@ -47,7 +47,10 @@ def test_what_is_typed_is_read(control, words, value):
         (TOKENS, "1", "tokens"),
         (TOKENS, "513", "512"),
         (TOKENS, "many", "many"),
-        (TOKENS, "2.5", "2.5"),
+        (TOKENS, "2.5", "whole number from"),
+        (TOKENS, "--5", "--5"),
+        (TOKENS, "٣٢", "٣٢"),
+        (TOKENS, "9" * 5000, "999"),
         (KINDS, "", "natural, random"),
         (KINDS, "natural,poem", "poem"),
         (MODE, "wrong", "original, in_cache"),
@@ -67,7 +70,7 @@ def test_numbers_that_are_not_whole_or_not_numbers_are_refused():
 
 
 def test_an_unknown_setting_is_refused():
-    with pytest.raises(ConfigError, match="tokens, kinds, mode, deep"):
+    with pytest.raises(ConfigError, match=r"experiment .* tokens, kinds, mode, deep"):
         INFO.settings({"size": 3})
 
 

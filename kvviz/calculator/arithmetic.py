@@ -99,13 +99,13 @@ def _gpu_lines(found: Answer) -> list[Line]:
         _weights_line(found),
         Line(
             text("calc.line.room"),
-            f"{format_count(question.gpu_bytes)} - {format_count(question.reserve_bytes)} - "
+            f"{format_count(question.gpu_bytes)} − {format_count(question.reserve_bytes)} − "
             f"{format_count(found.weights_bytes)}",
             found.room_bytes,
         ),
         Line(text("calc.line.users"), product((question.users, found.peak_bytes)), users),
     ]
-    left = f"{format_count(found.room_bytes)} - {format_count(users)}"
+    left = f"{format_count(found.room_bytes)} − {format_count(users)}"
     return [*shown, Line(text("calc.line.left"), left, found.left_bytes)]
 
 

@@ -71,12 +71,17 @@ def draw_places(result: LabResult) -> go.Figure:
         head_dim = arrays[f"{side}_channels"].shape[1] // arrays[f"{side}_heads"].shape[1]
         for row, kind in enumerate(("channels", "blocks"), start=1):
             values = arrays[f"{side}_{kind}"]
-            x = np.arange(values.shape[1])
-            if kind == "blocks":
-                x = marks["first"] + marks["block_size"] * x
-            words = text(f"lab.error.figure.hover_{kind}", layer="%{y}", place="%{x}", head_dim=head_dim)
+            at = np.arange(values.shape[1])
+            x = at
+            if kind == "blocks":  # a cell reaches from its block's first position to the next one's
+                edges = marks["first"] + marks["block_size"] * np.arange(values.shape[1] + 1)
+                at, x = edges[:-1], edges - 0.5
+            words = text(
+                f"lab.error.figure.hover_{kind}", layer="%{y}", place="%{customdata}", head_dim=head_dim
+            )
             figure.add_heatmap(
                 z=values.astype(np.float32), x=x, coloraxis="coloraxis", row=row, col=column,
+                customdata=np.tile(at, (len(values), 1)),
                 hovertemplate=f"{words}<br>%{{z:.2%}}<extra>{text('figures.kind.measured')}</extra>",
             )  # fmt: skip
             figure.update_xaxes(title_text=text(f"lab.error.figure.axis_{kind}"), row=row, col=column)

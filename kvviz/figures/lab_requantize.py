@@ -87,7 +87,7 @@ def draw_kl(result: LabResult) -> go.Figure:
         name = text(f"lab.requantize.figure.bar_{kind}")
         figure.add_bar(
             x=[escape(spec).replace(":", ":<br>", 1) for spec in marks["schemes"]], y=values, name=name,
-            text=[f"{value:.3g}" for value in values], textposition="outside", cliponaxis=False,
+            text=[f"{value:.2g}" for value in values], textposition="outside", cliponaxis=False,
             marker={"color": style.color},
             hovertext=[escape(spec) for spec in marks["schemes"]],
             hovertemplate=f"<b>%{{hovertext}}</b><br>{name}: %{{y:.5f}}"

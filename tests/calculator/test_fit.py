@@ -33,7 +33,7 @@ SPECS = ("none", "int8:token:g16:absmax", "int4:channel:g2:minmax", "int2:tensor
 
 def value_of(expression: str) -> float:
     """A left side, typed into a calculator."""
-    plain = expression.replace("×", "*").replace(",", "")
+    plain = expression.replace("×", "*").replace("−", "-").replace(",", "")
     assert set(plain) <= set("0123456789+-*/(). ")
     return eval(plain)
 
