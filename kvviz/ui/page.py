@@ -10,6 +10,7 @@ import json
 import gradio as gr
 
 from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
+from kvviz.ui import glossary
 from kvviz.ui.api import build_api
 from kvviz.ui.components import notice_line, words
 from kvviz.ui.context import AppContext
@@ -81,6 +82,9 @@ def _header(context: AppContext) -> Header:
         )
         line = notice_line(load_notice(context.loader.state(context.default_model)), "model-status")
         words(switch(), "kv-languages")
+        terms = gr.Button(text("glossary.open"), size="sm", elem_id="glossary", min_width=80)
         theme = gr.Button(text("ui.theme"), size="sm", elem_id="theme", min_width=90)
+    words(glossary.dialog(), "kv-glossary")
+    terms.click(None, None, None, js="() => kvviz.openGlossary()", **AT_ONCE)
     theme.click(None, None, None, js="() => kvviz.toggleTheme()", **AT_ONCE)
     return Header(model, line)

@@ -66,6 +66,22 @@ def test_the_language_changes_where_nothing_can_be_stored(open_page: Open) -> No
     assert page.url.endswith("/?lang=en")
 
 
+@pytest.mark.parametrize(("locale", "word"), [("en-GB", "StreamingLLM"), (CHINESE, "滑动窗口")])
+def test_the_glossary_opens_filters_and_closes(open_page: Open, locale: str, word: str) -> None:
+    page = open_page(width=390, locale=locale)
+    page.click("#glossary")
+    rows = page.locator("#kv-glossary dl > div:visible")
+    every = rows.count()
+    page.screenshot(path=SCREENSHOTS / f"glossary-{locale}.png")
+    page.fill("#kv-glossary input", word)
+    assert 0 < rows.count() < every
+    page.fill("#kv-glossary input", "no such word")
+    expect(page.locator("#kv-glossary [data-glossary=none]")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")  # the first may only clear the field
+    expect(page.locator("#kv-glossary")).not_to_be_visible()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_whole_run_in_chinese(open_page: Open, width: int) -> None:
     page = open_page(width=width, locale=CHINESE)
