@@ -85,10 +85,11 @@ def test_no_english_is_left_within_a_chinese_sentence() -> None:
 ROOMS = ("ui", "figures")
 #: Two words in a row, or one that begins like a sentence.
 SENTENCE = re.compile(r"[A-Za-z]{2,},? [A-Za-z]{2,}|\b[A-Z][a-z]{2,}\b")
-#: Fonts, keys of the keyboard, types, names of models, positions that plotly knows, a message to developers.
+#: Fonts, keys of the keyboard, types, names of models, positions that plotly knows, headers,
+#: scripts, a message to developers.
 NO_WORDS = re.compile(
     r"Sans|PingFang|Segoe|Roboto|SF Mono|Escape|Enter|^Rail$|^Side$|^Llama-3-8B$"
-    r"|^(top|middle|bottom) (left|right)$|is asynchronous|<[a-z]+( async)? [a-z-]+=|element, props"
+    r"|^(top|middle|bottom) (left|right)$|is asynchronous|^Cache-Control$|^\(\(\) =>|<[a-z]+( async)? [a-z-]+=|element, props"
 )
 SCRIPT_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.S

@@ -67,10 +67,10 @@
         metrics.replaceChildren(
           ...data.metrics.map((metric) => {
             const pair = make("div");
-            pair.title = `${metric.kind}: ${metric.note}`;
+            pair.title = `${metric.kind_name}: ${metric.note}`;
             pair.dataset.key = metric.key;
             const name = make("dt", "", metric.name);
-            name.append(" ", make("small", "", metric.kind));
+            name.append(" ", make("small", "", metric.kind_name));
             pair.append(name, make("dd", "", metric.value));
             return pair;
           }),

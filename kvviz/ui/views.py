@@ -48,7 +48,10 @@ def panel(records: Records, index: int) -> dict[str, Any]:
         "mark_title": mark,
         "empty": "" if record.text else text(f"ui.panel.{'coming' if record.is_live else 'empty'}"),
         "note": _divergence_note(records, divergence) if records[0].generated_ids else "",
-        "metrics": [metric._asdict() for metric in metrics_data(record)],
+        "metrics": [
+            metric._asdict() | {"kind_name": text(f"figures.kind.{metric.kind}")}
+            for metric in metrics_data(record)
+        ],
     }
 
 

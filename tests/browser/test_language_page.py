@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from kvviz.catalogue import text
+from kvviz.catalogue import languages, text
 from tests.browser import acting
 from tests.browser.conftest import SCREENSHOTS
 
@@ -92,6 +92,8 @@ def test_a_whole_run_in_chinese(open_page: Open, width: int) -> None:
         text("figures.status.length", "zh", generated=12)
     )
     expect(page.locator("#memory")).to_contain_text(text("figures.axis.tokens_seen", "zh"))
+    assert text("figures.kind.measured", "zh") in page.inner_text("#panel-a .kv-metrics")
+    assert page.locator("nav a, nav button").count() == len(languages()), "no other way from page to page"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
     page.screenshot(path=SCREENSHOTS / f"chinese-{width}.png", full_page=True)
     page.fill("#tokens input", "0")

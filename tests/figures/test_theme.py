@@ -111,3 +111,11 @@ def test_labels_are_literal_and_short():
     assert token_label("<b>") == "&lt;b&gt;"
     assert token_label("x" * 30, 5) == "xxxx…"
     assert wrapped("<b> and more words", 8) == "&lt;b&gt; and<br>more<br>words"
+
+
+def test_ideographs_are_wrapped_where_they_may_and_signs_stay_with_them():
+    sentence = "没有封存的块，所以没有误差：K & V 精确。"
+    lines = wrapped(sentence, 12).split("<br>")
+    assert "".join(lines).replace(" ", "") == sentence.replace(" ", "").replace("&", "&amp;")
+    assert len(lines) >= 3
+    assert all(line[0] not in "，：。" for line in lines)
