@@ -89,7 +89,8 @@ SENTENCE = re.compile(r"[A-Za-z]{2,},? [A-Za-z]{2,}|\b[A-Z][a-z]{2,}\b")
 #: scripts, a message to developers.
 NO_WORDS = re.compile(
     r"Sans|PingFang|Segoe|Roboto|SF Mono|Escape|Enter|^Rail$|^Side$|^Llama-3-8B$"
-    r"|^(top|middle|bottom) (left|right)$|is asynchronous|^Cache-Control$|^\(\(\) =>|<[a-z]+( async)? [a-z-]+=|element, props"
+    r"|^(top|middle|bottom) (left|right)$|is asynchronous|^([A-Z][a-z]*-)+[A-Z][a-z]*$|^\(\(\) =>"
+    r"|<[a-z]+( async)? [a-z-]+=|element, props"
 )
 SCRIPT_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.S
