@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,12 @@ class RunRecord:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     message: str = ""
+    is_stored: bool = False  # read from a file: nothing in it was measured now; no part of the file
+
+    @property
+    def kind(self) -> str:
+        """``measured``, or ``stored`` when the record was read from a file."""
+        return "stored" if self.is_stored else "measured"
 
     @property
     def label(self) -> str:
@@ -144,8 +151,8 @@ class RunRecord:
 
     # -- storage ---------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> None:
-        """Write one ``.npz``: a JSON header and plain arrays, readable with ``allow_pickle=False``."""
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """A header of plain JSON values, and plain arrays."""
         header = {
             "version": RECORD_VERSION,
             "mass_tiers": [tier.value for tier in MASS_TIERS],
@@ -165,7 +172,6 @@ class RunRecord:
             "message": self.message,
         }
         arrays: dict[str, NDArray[Any]] = {
-            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
             "prompt_ids": np.asarray(self.prompt_ids, dtype=np.int64),
             "generated_ids": np.asarray(self.generated_ids, dtype=np.int64),
             "logprobs": np.asarray(self.logprobs, dtype=np.float64),
@@ -184,19 +190,15 @@ class RunRecord:
         if self.seal_error is not None:
             for name in _ENERGIES:
                 arrays[name] = getattr(self.seal_error, name)
-        with path.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+        return header, arrays
 
     @classmethod
-    def load(cls, path: Path) -> RunRecord:
-        """Read what :meth:`save` wrote.
+    def from_parts(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RunRecord:
+        """Inverse of :meth:`to_parts`; checks the version and nothing else.
 
         Raises:
             KvvizError: another format version.
         """
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        header = json.loads(arrays["header"].tobytes().decode())
         if header["version"] != RECORD_VERSION:
             raise KvvizError("record_version", found=header["version"], known=RECORD_VERSION)
         record = cls(
@@ -232,6 +234,24 @@ class RunRecord:
             energies = {name: arrays[name] for name in _ENERGIES}
             record.seal_error = SealError(sealed_tokens=header["sealed_tokens"], **energies)
         return record
+
+    def save(self, path: Path) -> None:
+        """Write one ``.npz``: a JSON header and plain arrays, readable with ``allow_pickle=False``."""
+        header, arrays = self.to_parts()
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        with path.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> RunRecord:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            KvvizError: another format version.
+        """
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return cls.from_parts(json.loads(arrays.pop("header").tobytes().decode()), arrays)
 
 
 _SUMMARIES = tuple(field.name for field in dataclasses.fields(HeadSummary))

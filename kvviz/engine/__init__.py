@@ -7,6 +7,7 @@ from kvviz.engine.corpus import NAMED_TEXTS, Corpus, load_text
 from kvviz.engine.replay import exact_tile, logit_map
 from kvviz.engine.run import check_request, run
 from kvviz.engine.score import ScoreResult, score, scoring
+from kvviz.engine.summary import summarize
 from kvviz.models import (
     KnownModel,
     LanguageModel,
@@ -40,4 +41,5 @@ __all__ = [
     "run",
     "score",
     "scoring",
+    "summarize",
 ]

@@ -37,7 +37,7 @@ from kvviz.events import AttentionRows, Event
 from kvviz.models import LanguageModel
 from kvviz.record import RunRecord, first_divergence
 
-_LIBRARIES = ("torch", "transformers", "numpy")
+_LIBRARIES = ("torch", "transformers", "gradio", "numpy")
 
 
 def comparing(
@@ -93,7 +93,7 @@ def _tell(
     yield Comparison(
         request=request.to_dict(),
         model=model.facts,
-        machine=machine(model),
+        machine=machine_of(model.facts.device),
         versions=versions(),
         created=created,
         prompt_tokens=len(records[0].prompt_ids),
@@ -149,15 +149,14 @@ def generation(record: RunRecord, first: RunRecord) -> Generation:
     )
 
 
-def machine(model: LanguageModel) -> Machine:
-    """What the model runs on."""
-    on_cuda = model.device.type == "cuda"
+def machine_of(device: str) -> Machine:
+    """This machine, with the accelerator that ``device`` names."""
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         processor=_processor(),
         cores=os.cpu_count() or 1,
         memory_bytes=_memory_bytes(),
-        accelerator=torch.cuda.get_device_name(model.device) if on_cuda else "",
+        accelerator=torch.cuda.get_device_name(device) if device.startswith("cuda") else "",
     )
 
 

@@ -75,7 +75,7 @@ def test_a_link_brings_every_field_back_and_runs_nothing(
 
     second = open_page()
     second.goto(link)
-    second.wait_for_function("document.querySelector('#run-notice').textContent.includes('press Run')")
+    second.wait_for_selector("#run-notice >> text=press Run")
     open_settings(second)
     assert fields(second) == fields(first)
     second.wait_for_timeout(1500)

@@ -10,7 +10,7 @@ from kvviz.comparison import Comparison, ScoreProgress
 from kvviz.comparison_request import ComparisonRequest, TextSlice
 from kvviz.config import CacheConfig, Middle, Prefill
 from kvviz.engine import comparing, run, score
-from kvviz.engine.comparing import machine, versions
+from kvviz.engine.comparing import machine_of, versions
 from kvviz.engine.corpus import NAMED_TEXTS, named_text, text_of
 from kvviz.errors import ConfigError
 from kvviz.events import AttentionRows, RunFinished, RunStarted, TokenGenerated
@@ -131,10 +131,10 @@ def test_it_says_what_it_was_measured_with(tiny, outcome):
     comparison = outcome[1]
     assert comparison.model == tiny().facts
     assert comparison.asked == asked()
-    assert comparison.machine == machine(tiny())
+    assert comparison.machine == machine_of(tiny().facts.device)
     assert comparison.machine.cores >= 1
     assert comparison.versions == versions()
-    assert set(comparison.versions) == {"kvviz", "python", "torch", "transformers", "numpy"}
+    assert set(comparison.versions) == {"kvviz", "python", "torch", "transformers", "gradio", "numpy"}
     assert comparison.elapsed_ms > 0
     assert comparison.text.sha256 == CORPUS.sha256
     assert comparison.prompt_tokens == len(tiny().encode(PROMPT, False))
