@@ -1,4 +1,4 @@
-"""The engine from a terminal: ``score``, ``run``, ``compare``, ``lab``, ``bench``, ``calc`` and ``presets``.
+"""The engine from a terminal: commands that score, run, compare, report, experiment and work out.
 
 With ``--json`` one JSON value is all that stdout gets; progress and errors go to stderr. A refusal is one
 sentence and exit code 2; a run that fails on its way still shows its partial text, with exit code 1.
@@ -20,6 +20,7 @@ from kvviz.cli import bench as bench_words
 from kvviz.cli import calculator
 from kvviz.cli import compare as compare_words
 from kvviz.cli import lab as lab_words
+from kvviz.cli import report as report_files
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_table, score_table, table
 from kvviz.comparison import Comparison, ScoreProgress
@@ -55,6 +56,7 @@ def _main(argv: Sequence[str] | None) -> int:
         "lab": _lab,
         "bench": _bench,
         "calc": _calc,
+        "report": _report,
         "presets": _presets,
     }
     with contextlib.redirect_stdout(sys.stderr):
@@ -253,6 +255,20 @@ def _calc(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.show_json(calculator.answer_dict(found, with_claims=arguments.claims))
     else:
         terminal.show(calculator.answer_words(found, with_claims=arguments.claims))
+    return 0
+
+
+def _report(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from kvviz.figures.report_page import report_page
+
+    report = report_files.load(arguments.file)
+    for path in filter(None, (arguments.html, arguments.csv)):
+        report_files.write(report, path, report_page)
+        terminal.tell(path)
+    if arguments.json:
+        terminal.show_json(report.comparison.to_dict())
+    elif not (arguments.html or arguments.csv):
+        terminal.show(compare_words.comparison_words(report.comparison))
     return 0
 
 

@@ -28,7 +28,7 @@ _DEFAULT_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
-    """``score``, ``run``, ``compare``, ``lab``, ``bench``, ``calc`` and ``presets`` with their flags."""
+    """Every command with its flags."""
     root = argparse.ArgumentParser(
         prog="python -m kvviz", description=text("cli.description"), allow_abbrev=False
     )
@@ -63,6 +63,11 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(bench, "model", default=default_model)
     _flag(bench, "json", action="store_true")
     _add_calc(_command(commands, "calc"))
+    report = _command(commands, "report")
+    report.add_argument("file", help=text("cli.help.report_file"))
+    report.add_argument("--html", metavar="FILE", help=text("cli.help.report_html"))
+    report.add_argument("--csv", metavar="FILE", help=text("cli.help.report_csv"))
+    _flag(report, "json", action="store_true")
     _flag(_command(commands, "presets"), "json", action="store_true")
     return root
 
