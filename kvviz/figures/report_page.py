@@ -29,7 +29,8 @@ from kvviz.figures.theme import palette, run_letter
 from kvviz.report import CLOSING, MOST_BYTES, OPENING, Report, to_json
 from kvviz.units import format_bytes, format_count, format_ms, format_number
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">"""
 
 
 def report_page(report: Report) -> str:
@@ -42,8 +43,7 @@ def report_page(report: Report) -> str:
     style = (Path(ASSETS_DIR) / "css" / "report.css").read_text(encoding="utf-8")
     head = (
         f'<!doctype html><html lang="{escape(text("report.language"))}"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'{_POLICY}<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(_title(report.comparison))}</title><style>{style}</style></head><body><main>"
     )
     end = "</main></body></html>"

@@ -176,7 +176,7 @@ def _frame(title: str, body: str, height: float) -> str:
         'stroke-width="2"/></pattern></defs>'
     )
     name = html.escape(title, quote=True)
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}">{hatch}{body}</svg>'
+    return f'<svg role="img" viewBox="0 0 {WIDTH} {height:.0f}" aria-label="{name}">{hatch}{body}</svg>'
 
 
 def _number(value: float, *, percent: bool) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvviz.catalogue import languages
 from kvviz.config import CacheConfig
 from kvviz.ui import form
 from kvviz.ui.links import LinkHandlers, n_opened
@@ -173,6 +174,8 @@ def test_button_and_opening_are_wired(make_context) -> None:
     demo = build_app(make_context())
     names = {(fn.name, target[1]) for fn in demo.fns.values() for target in fn.targets}
     assert {("copy", "click"), ("open", "load")} <= names
-    (opening,) = (fn for fn in demo.fns.values() if fn.name == "open" and fn.targets[0][1] == "load")
-    assert len(opening.outputs) == n_opened()
-    assert opening.js == "() => window.location.search"
+    openings = [fn for fn in demo.fns.values() if fn.name == "open" and fn.targets[0][1] == "load"]
+    assert len(openings) == len(languages())
+    for opening in openings:
+        assert len(opening.outputs) == n_opened()
+        assert opening.js == "() => window.location.search"
