@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 
 import gradio as gr
-from gradio.components.navbar import Navbar
 
 from kvviz.catalogue import DEFAULT_LANGUAGE, languages, speaking, text
 from kvviz.ui import glossary
@@ -50,7 +49,6 @@ def build_app(context: AppContext) -> gr.Blocks:
 
 def _build_page(context: AppContext, demo: gr.Blocks) -> None:
     """The page in the language that is spoken."""
-    Navbar(visible=False)  # the switch in the header leads from page to page
     page = Page(_header(context))
     with gr.Tabs(elem_classes="kv-tabs") as page.tab_bar:
         for tab in TABS:
