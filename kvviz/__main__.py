@@ -20,6 +20,7 @@ from kvviz.cli import bench as bench_words
 from kvviz.cli import calculator
 from kvviz.cli import compare as compare_words
 from kvviz.cli import lab as lab_words
+from kvviz.cli import lessons as lesson_words
 from kvviz.cli import report as report_files
 from kvviz.cli.arguments import cache_of, parser
 from kvviz.cli.output import Terminal, run_table, score_table, table
@@ -54,6 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
         "run": _run,
         "compare": _compare,
         "lab": _lab,
+        "lessons": _lessons,
         "bench": _bench,
         "calc": _calc,
         "report": _report,
@@ -227,6 +229,27 @@ def _performed(
     if arguments.csv is not None:
         lab_words.write_csv(result, arguments.csv)
     return result
+
+
+def _lessons(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    if arguments.action != "record":
+        if arguments.json:
+            terminal.show_json(lesson_words.listing())
+        else:
+            terminal.show(lesson_words.listing_words())
+        return 0
+    chosen = lesson_words.wanted(arguments.tasks)
+    from kvviz import engine, lab
+
+    model = engine.load_model(arguments.model, progress=lambda sentence, _: terminal.tell(sentence))
+    written = lesson_words.record(
+        chosen,
+        lambda task: lab_words.follow(lab.perform(model, task.experiment, task.settings), terminal),
+        terminal,
+    )
+    if arguments.json:
+        terminal.show_json(written)
+    return 0
 
 
 def _bench(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -23,8 +23,9 @@ from kvviz.events import ModelFacts
 from kvviz.quant_config import QuantConfig
 
 Kind = Literal["int", "choice", "choices", "flag", "quantizer"]
-#: Which tab of the page offers an experiment; ``speed`` is for the terminal alone.
-Group = Literal["sink", "quant", "speed"]
+#: Which tab of the page offers an experiment; ``lesson`` is met in the lessons, ``speed`` is for the terminal
+#: alone.
+Group = Literal["sink", "quant", "lesson", "speed"]
 #: Controls that say how long a text is.
 _TEXT_LENGTHS = ("length", "other_length", "learn_tokens", "tokens")
 #: A whole number of a size that some control could take; all else is refused in the words it came in.

@@ -27,9 +27,10 @@ ALLOWED = {
     "lab": {"engine", "models", "cache", "quant", "attention", "offload"},
     "calculator": set(),
     "host": {"calculator"},
+    "lessons": {"calculator"},
     "figures": {"calculator"},
-    "ui": {"engine", "figures", "calculator", "host"},
-    "cli": {"calculator"},
+    "ui": {"engine", "figures", "calculator", "host", "lessons"},
+    "cli": {"calculator", "lessons"},
 }
 HOMES = {
     "gradio": {"ui"},

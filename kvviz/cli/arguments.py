@@ -23,6 +23,7 @@ CACHE_FLAGS = {
 }
 #: experiments that print a table of the README
 BENCHES = ("quality", "speed")
+LESSON_ACTIONS = ("list", "record")
 _WHOLE_NUMBERS = ("sink", "window", "block")
 _DEFAULT_CHUNK = 256
 
@@ -56,6 +57,11 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(lab, "csv", metavar="FOLDER")
     _flag(lab, "model", default=default_model)
     _flag(lab, "json", action="store_true")
+    lessons = _command(commands, "lessons")
+    lessons.add_argument("action", choices=LESSON_ACTIONS, nargs="?", help=text("cli.help.lesson_action"))
+    lessons.add_argument("tasks", nargs="*", metavar="TASK", help=text("cli.help.lesson_tasks"))
+    _flag(lessons, "model", default=default_model)
+    _flag(lessons, "json", action="store_true")
     bench = _command(commands, "bench")
     bench.add_argument("bench", choices=BENCHES, help=text("cli.help.bench"))
     _flag(bench, "set", action="append", default=[], metavar="KEY=VALUE")

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from kvviz.experiment import LabResult
 from kvviz.figures import (
     lab_bits,
+    lab_caches,
     lab_calibration,
     lab_error,
     lab_eviction,
@@ -22,6 +23,7 @@ from kvviz.figures import (
     lab_quality,
     lab_recall,
     lab_requantize,
+    lab_saves,
     lab_sink,
     lab_values,
 )
@@ -48,6 +50,8 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
         "calibration": lab_calibration.panels,
         "error": lab_error.panels,
         "requantize": lab_requantize.panels,
+        "saves": lab_saves.panels,
+        "caches": lab_caches.panels,
     }
 )
 

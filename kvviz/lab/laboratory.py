@@ -14,6 +14,7 @@ from kvviz.errors import ConfigError, KvvizError
 from kvviz.experiment import ExperimentInfo, LabProgress, LabResult
 from kvviz.lab import (
     bits,
+    caches,
     calibration,
     error,
     eviction,
@@ -25,6 +26,7 @@ from kvviz.lab import (
     quality,
     recall,
     requantize,
+    saves,
     sink,
     speed,
     values,
@@ -47,6 +49,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     error.EXPERIMENT,
     requantize.EXPERIMENT,
     calibration.EXPERIMENT,
+    saves.EXPERIMENT,
+    caches.EXPERIMENT,
     speed.EXPERIMENT,
 )
 

@@ -66,6 +66,16 @@ class Yardstick:
         self.model, self.ids, self.skip = model, list(ids), skip
         self._chunks: dict[int, Tensor] = {}  # first row of a chunk -> log-probabilities (Q, V)
 
+    @staticmethod
+    def check_rows(length: int, skip: int) -> None:
+        """Refuse a text of which no row counts.
+
+        Raises:
+            ConfigError: ``skip`` is too large.
+        """
+        if skip >= length - 1:
+            raise ConfigError("score_skip", skip=skip, tokens=length)
+
     def read(self) -> Generator[Tokens, None, None]:
         """Read the text in full precision, once, before anything is measured."""
         session = self.model.new_session(CacheConfig())
@@ -131,8 +141,7 @@ def check_scoring(bench: Bench, start: int, length: int, skip: int, cache: Cache
     Raises:
         ConfigError: says which.
     """
-    if skip >= length - 1:
-        raise ConfigError("score_skip", skip=skip, tokens=length)
+    Yardstick.check_rows(length, skip)
     least = cache.sink_size + cache.window_size + cache.block_size + 1
     if length < least:
         raise ConfigError("lab_no_sealed_row", tokens=length, least=least)

@@ -20,6 +20,7 @@ from kvviz.host import Hosting
 from kvviz.record import RunRecord
 from kvviz.ui.desk import AtlasChoice, DeskStore
 from kvviz.ui.lab_runs import LabRunStore
+from kvviz.ui.lesson_course import CourseStore
 from kvviz.ui.loading import Loader
 from kvviz.ui.runs import RunStore
 from kvviz.ui.switches import Switches
@@ -144,3 +145,4 @@ class AppContext:
     comparisons: RunStore = field(default_factory=partial(RunStore, MAX_COMPARISONS))
     lab_runs: LabRunStore = field(default_factory=LabRunStore)
     desks: DeskStore = field(default_factory=_desks)
+    courses: CourseStore = field(default_factory=CourseStore)

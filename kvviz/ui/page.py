@@ -35,6 +35,7 @@ def build_app(context: AppContext) -> gr.Blocks:
             context.lab_runs.forget(str(request.session_hash))
             context.api_calls.forget(str(request.session_hash))
             context.desks.forget(str(request.session_hash))
+            context.courses.forget(str(request.session_hash))
 
         demo.unload(leave)
         build_api(context)

@@ -28,7 +28,7 @@ def test_only_named_endpoints_are_offered_to_outside_callers(demo) -> None:
 def test_only_what_asks_the_model_is_queued_and_the_line_decides_whose_turn_it_is(demo) -> None:
     queued = [fn for fn in demo.fns.values() if fn.queue and not any(t[1] == "unload" for t in fn.targets)]
     queued = [fn for fn in queued if fn.api_visibility == "private"]
-    assert {fn.name for fn in queued} == {"stream", "fulfil"}, "runs, comparisons, experiments"
+    assert {fn.name for fn in queued} == {"stream", "fulfil"}, "runs, comparisons, experiments, lessons"
     assert {(fn.concurrency_id, fn.concurrency_limit) for fn in queued} == {("model", None)}
     placed = {getattr(block, "elem_id", None) for block in demo.blocks.values()}
     offered = [info for info in lab.experiments() if f"lab-{info.name}-run" in placed]
