@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kvviz.catalogue import text
 from kvviz.comparison import Cell, Comparison, Measure, Unit
 from kvviz.config import CacheConfig, Middle
+from kvviz.offload_config import OffloadRead
 from kvviz.units import (
     format_bits,
     format_bytes,
@@ -146,6 +147,8 @@ def cache_words(cache: CacheConfig) -> str:
     if cache.middle is Middle.QUANTIZE:
         words += [f"block={cache.block_size}", f"K={cache.key.spec}", f"V={cache.value.spec}"]
         words += [] if cache.offload.is_none else [f"offload={cache.offload.spec}"]
+    if cache.offload_read is not OffloadRead.PREFETCH:
+        words.append(f"read={cache.offload_read.value}")
     if cache.position.value != "original":
         words.append(f"position={cache.position.value}")
     if cache.prefill.value != "streamed":

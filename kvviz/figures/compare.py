@@ -208,13 +208,11 @@ def draw_bytes(comparison: Comparison, segments: Sequence[MemorySegment]) -> go.
         hovertemplate=f"<b>%{{y}}</b><br>{text('figures.memory.full_16bit')}<br>%{{customdata}}"
         + f"<extra>{text(f'figures.kind.{full.kind}')}</extra>",
     )
-    ratios = rows_of(comparison, ["kv_bytes", "ratio_16bit"])
+    (used,) = rows_of(comparison, ["kv_bytes"])
     for i, name in enumerate(names):
-        words = [cell_words(row.values[i], row.measure.unit) for row in ratios]
         figure.add_annotation(
             x=max(float(totals[i]), float(full.values[i] or 0)) / size, y=name, xanchor="left",
-            text=escape(text("compare.figure.bytes_end", bytes=words[0], ratio=words[1])), showarrow=False,
-            xshift=8, font={"size": 13},
+            text=cell_words(used.values[i], "bytes"), showarrow=False, xshift=8, font={"size": 13},
         )  # fmt: skip
     figure.update_xaxes(
         title_text=text("figures.memory.axis", unit=unit), range=[0, 1.32 * most / size], title_standoff=6

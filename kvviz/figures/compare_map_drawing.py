@@ -14,6 +14,7 @@ from kvviz.catalogue import text
 from kvviz.figures.attention_map import HEIGHT, LOG_DECADES, AttentionMap, Scale, compact, draw_attention
 from kvviz.figures.compare_maps import PairMaps, Side, largest, row_weights
 from kvviz.figures.theme import (
+    CLEAR,
     bottom_legend,
     diverging_scale,
     empty_figure,
@@ -24,6 +25,7 @@ from kvviz.figures.theme import (
 )
 
 ROW_HEIGHT = 340
+_NO_WEIGHT = "rgba(128,128,128,0.25)"
 _FLOOR = 0.01  # percent: what a map's rounding can show
 _TICKS = {-4: "−100", -2: "−1", 0: "0", 2: "1", 4: "100"}
 
@@ -79,7 +81,7 @@ def draw_difference(pair: PairMaps, row: int, scale: Scale) -> go.Figure:
     if scale == "log":
         figure.add_trace(_log_bar(pair))
     for side in (pair.first, pair.second):
-        _outline_evicted(figure, side)
+        _outline_evicted(figure, side, CLEAR)  # what lies there keeps its colour on the scale
     _mark_row(figure, pair.cell_of(row))
     cells = len(pair.keys)
     common = {"type": "category", "showgrid": False, "zeroline": False, "tickfont": {"size": 11}}
@@ -135,7 +137,7 @@ def _rounded_up(value: float) -> float:
     return next(step * size for step in (1, 2, 5, 10) if value <= step * size * (1 + 1e-9))
 
 
-def _outline_evicted(figure: go.Figure, side: Side) -> None:
+def _outline_evicted(figure: go.Figure, side: Side, fill: str = _NO_WEIGHT) -> None:
     """The edge of what ``side`` has evicted, in its colour; nothing where it evicts nothing."""
     cells = [(row, start, stop) for row, (start, stop) in enumerate(side.evicted) if stop > start]
     if not cells:
@@ -146,7 +148,7 @@ def _outline_evicted(figure: go.Figure, side: Side) -> None:
     style = palette().run(side.index)
     figure.add_shape(
         type="path", path=path, xref="x", yref="y", name=text("compare.map.evicted", letter=side.letter),
-        line={"color": style.color, "width": 2, "dash": "dot"}, fillcolor="rgba(128,128,128,0.25)",
+        line={"color": style.color, "width": 2, "dash": "dot"}, fillcolor=fill,
     )  # fmt: skip
 
 

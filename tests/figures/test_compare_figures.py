@@ -75,7 +75,7 @@ def test_memory_adds_up_and_keeps_its_scale(made):
     assert drawn == pytest.approx(totals * size)
     assert figure.layout.xaxis.range[1] > max(drawn)
     notes = [note.text for note in figure.layout.annotations]
-    assert all(cell_words(made.value("ratio_16bit", i), "ratio") in note for i, note in enumerate(notes))
+    assert notes == [cell_words(made.value("kv_bytes", i), "bytes") for i in range(4)]
 
 
 def test_loss_is_a_rolling_mean_above_full_precision(made):
