@@ -17,8 +17,8 @@ OTHERS = [name for name in languages() if name != DEFAULT_LANGUAGE]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 #: Words that are the same in every language: names, units, code words, file formats.
 SAME_WORDS = {
-    "absmax", "minmax", "logits", "nats", "KIVI", "INT", "GiB", "GPU", "CSV", "JSON", "HTML", "kvviz", "Top",
-    "transformers", "DynamicCache", "QuantizedCache", "quanto", "HQQ",
+    "absmax", "minmax", "logits", "nats", "KIVI", "INT", "GiB", "MiB", "GPU", "CSV", "JSON", "HTML", "kvviz",
+    "Top", "head_dim", "H_kv", "transformers", "DynamicCache", "QuantizedCache", "quanto", "HQQ",
 }  # fmt: skip
 #: Terms and synonyms are names in papers and libraries, often the same ones.
 TERMS = re.compile(r"glossary\.term\.\w+\.(name|also)")
@@ -59,7 +59,7 @@ def test_a_sentence_has_the_same_fields_and_markup_in_each_language(name: str) -
 def untranslated(key: str) -> bool:
     """Words in English, and not a Chinese one."""
     said = text(key, "zh")
-    words = re.findall(r"[A-Za-z]{3,}", bare(text(key, "en")))
+    words = re.findall(r"[A-Za-z_]{3,}", bare(text(key, "en")))
     if key in READ_BY_THE_MODEL or TERMS.fullmatch(key) or set(words) <= SAME_WORDS:
         return False
     return not CHINESE.search(said)
@@ -89,8 +89,9 @@ SENTENCE = re.compile(r"[A-Za-z]{2,},? [A-Za-z]{2,}|\b[A-Z][a-z]{2,}\b")
 #: scripts, a message to developers.
 NO_WORDS = re.compile(
     r"Sans|PingFang|Segoe|Roboto|SF Mono|Escape|Enter|^Rail$|^Side$|^Llama-3-8B$"
-    r"|^(top|middle|bottom) (left|right)$|is asynchronous|^([A-Z][a-z]*-)+[A-Z][a-z]*$|^\(\(\) =>"
-    r"|<[a-z]+( async)? [a-z-]+=|element, props"
+    r"|^(top|middle|bottom) (left|center|right)$|is asynchronous|ended without a result"
+    r"|^([A-Z][a-z]*-)+[A-Z][a-z]*$|^\(\(\) =>"
+    r"|<[a-z]+( async)? [a-z-]+=|element, props|^input:not|^input, "
 )
 SCRIPT_LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.S
