@@ -27,7 +27,8 @@ LISTS = (
 
 def fields(page: Page) -> dict[str, Any]:
     """What stands in the fields that a link carries."""
-    found: dict[str, Any] = {place: page.input_value(place) for place in (*NUMBERS, *LISTS)}
+    there = [place for place in (*NUMBERS, *LISTS) if page.locator(place).count()]  # no seed when greedy
+    found: dict[str, Any] = {place: page.input_value(place) for place in there}
     return found | {
         "prompt": page.input_value("#prompt textarea"),
         "chat": page.is_checked("#chat input"),

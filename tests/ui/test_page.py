@@ -32,7 +32,7 @@ def test_only_what_asks_the_model_is_queued_and_the_line_decides_whose_turn_it_i
     assert {(fn.concurrency_id, fn.concurrency_limit) for fn in queued} == {("model", None)}
     placed = {getattr(block, "elem_id", None) for block in demo.blocks.values()}
     offered = [info for info in lab.experiments() if f"lab-{info.name}-run" in placed]
-    assert len(queued) == (3 + len(offered)) * len(languages()), "a page for each language"
+    assert len(queued) == (4 + len(offered)) * len(languages()), "a page for each language"
 
 
 def test_a_closed_tab_is_noticed(demo) -> None:
