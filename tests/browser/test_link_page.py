@@ -102,19 +102,3 @@ def test_a_wrong_link_is_told_and_changes_nothing(open_page: Callable[..., Page]
         assert words in page.inner_text("#run-notice")
         open_settings(page)
         assert fields(page) == before
-
-
-def test_a_link_works_inside_a_frame_where_the_clipboard_may_be_closed(
-    open_page: Callable[..., Page], address: str
-) -> None:
-    page = open_page(width=390)
-    page.set_content(f'<iframe src="{address}?v=1&n=7" style="width:380px;height:800px"></iframe>')
-    frame = page.frame_locator("iframe")
-    frame.locator("#run").wait_for()
-    frame.locator("#run-notice >> text=press Run").wait_for()
-    assert frame.locator("#tokens input").input_value() == "7"
-    frame.locator("#copy-link-run").click()
-    frame.locator("#link-run [data-copied]").wait_for()
-    shown = frame.locator("#link-run input").input_value()
-    assert shown.startswith(address + "?v=1&tab=run&")
-    assert "&n=7&" in shown
