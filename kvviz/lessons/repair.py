@@ -8,7 +8,7 @@ from kvviz.units import format_share
 
 TASK = Task(
     "repair", "eviction",
-    {"budget": 132, "sinks": ["0", "1", "4", "8"], "length": 448, "skip": 160, "rolling": 32},
+    {"budget": 260, "sinks": ["0", "1", "4", "8"], "length": 640, "skip": 264, "rolling": 32},
 )  # fmt: skip
 _COUNTS = (1, 4, 8)
 _ENOUGH = 0.9  # of what the best number of sinks wins back

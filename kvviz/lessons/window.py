@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvviz.lessons import eviction
 from kvviz.lessons.lesson import Choice, Evidence, Facts, Lesson, Task, Truth, binned
 
-TASK = Task("window", "eviction", {"budget": 132, "sinks": ["0"], "length": 640, "skip": 200, "rolling": 32})
+TASK = Task("window", "eviction", {"budget": 260, "sinks": ["0"], "length": 640, "skip": 264, "rolling": 32})
 _SOON_ROWS = 64
 #: mean NLL above full precision (nats) that is no more than rounding or chance
 _NOTHING_NATS = 0.02
