@@ -19,7 +19,7 @@ from kvviz.figures.theme import TIER_ORDER, bottom_legend, escape, frame, palett
 MIB = 1 << 20
 _ALPHA = {"exact": 0.9, "codes": 0.9, "metadata": 0.45, "outliers": 0.65}
 _SEALED = ("quantized", "offloaded")
-_ROW_HEIGHT, _FRAME_HEIGHT, _SCATTER_HEIGHT = 34, 150, 380
+_ROW_HEIGHT, _AXIS_HEIGHT, _LEGEND_ROW_HEIGHT, _SCATTER_HEIGHT = 34, 58, 20, 380
 #: ledger parts in the order in which bits are stacked
 _BIT_PARTS = ("codes", "scales", "minima", "outliers", "outlier_places")
 
@@ -119,8 +119,10 @@ def draw_bits(result: LabResult) -> go.Figure:
 
 def _bars(figure: go.Figure, name: str, rows: list[str]) -> go.Figure:
     figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], showgrid=False)
-    height = _FRAME_HEIGHT + _ROW_HEIGHT * max(3, len(rows))
-    legend = bottom_legend(-70 / (height - 100))
+    plot = _ROW_HEIGHT * max(3, len(rows))
+    entries = _LEGEND_ROW_HEIGHT * len(figure.data)  # on a narrow page each has a row of its own
+    height = plot + _AXIS_HEIGHT + entries + MARGIN["t"]
+    legend = bottom_legend(-_AXIS_HEIGHT / plot) | {"maxheight": height}
     return frame(figure, name, height, barmode="stack", bargap=0.3, legend=legend, margin=MARGIN)
 
 

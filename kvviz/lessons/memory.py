@@ -9,7 +9,8 @@ from kvviz.units import format_count, format_share
 
 CACHES = ["full", "sinks", "quantized"]
 DEPTHS = ["10", "90"]
-TASK = Task("memory", "recall", {"caches": CACHES, "depths": DEPTHS, "length": 640, "sinks": 4, "window": 256})
+SETTINGS = {"caches": CACHES, "depths": DEPTHS, "length": 640, "sinks": 4, "window": 256}
+TASK = Task("memory", "recall", SETTINGS)
 
 
 def _answer(evidence: Evidence, cache: str, depth: str) -> dict[str, Any]:
