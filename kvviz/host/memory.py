@@ -15,17 +15,18 @@ from pathlib import Path
 import psutil
 
 from kvviz.calculator import ModelShape, Question, full_bytes, kv_bytes, peak_bytes
-from kvviz.config import CacheConfig
+from kvviz.config import CacheConfig, OffloadRead
 from kvviz.errors import KvvizError
 from kvviz.events import MASS_TIERS, ModelFacts
 from kvviz.units import format_bytes
 
-DEVICE, HOST = "device", "host"
+DEVICE, HOST, DISK = "device", "host", "disk"
 #: Growth of a buffer: reserved bytes exceed used ones by an eighth at most.
 _GROWN = (9, 8)
 #: A record's map has at most this many cells a side, float16.
 _MAP_CELLS, _MAP_BYTES = 320, 2
 _FLOAT_BYTES = 4
+_STAGED_LAYERS = 2
 _HEAD_SUMMARIES = 3  # entropy, distance and first-token mass, beside the mass of every tier
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -60,13 +61,18 @@ def shape_of(facts: ModelFacts) -> ModelShape:
 
 def cache_need(facts: ModelFacts, cache: CacheConfig, tokens: int, chunk_size: int = 256) -> Need:
     """One sequence of ``tokens`` tokens through ``cache``: the peak while it grows, a chunk that is not
-    sealed yet, and the headroom of growing buffers."""
+    sealed yet, the headroom of growing buffers, and what brings offloaded blocks back."""
     shape, most = shape_of(facts), max(1, tokens)
     question = Question(shape, cache, context_tokens=most, dtype_bytes=facts.dtype_bytes)
     chunk = full_bytes(shape, min(chunk_size, most), facts.dtype_bytes)
-    on_device = (peak_bytes(question, most) + chunk) * _GROWN[0] // _GROWN[1]
-    on_host = kv_bytes(shape, cache, most, facts.dtype_bytes).bytes_on(HOST)
-    return Need(on_device, on_host * _GROWN[0] // _GROWN[1])
+    held = kv_bytes(shape, cache, most, facts.dtype_bytes)
+    on_host, away = held.bytes_on(HOST), held.bytes_on(HOST) + held.bytes_on(DISK)
+    on_device = peak_bytes(question, most) + chunk
+    if away and cache.offload_read is OffloadRead.PREFETCH:
+        # two buffers of one layer each; a layer with settings of its own may be larger than the others
+        layers = full_bytes(shape, most, facts.dtype_bytes) if cache.overrides else away
+        on_device += _STAGED_LAYERS * -(-layers // facts.n_layers)
+    return Need(on_device * _GROWN[0] // _GROWN[1], on_host * _GROWN[0] // _GROWN[1])
 
 
 def record_need(facts: ModelFacts, tokens: int, new_tokens: int) -> Need:

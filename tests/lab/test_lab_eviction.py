@@ -82,7 +82,7 @@ def test_exports_and_a_text_too_short_to_evict_anything(tiny):
         ({"length": 600}, "lab_context"),
         ({"start": 100_000}, "text_slice"),
         ({"sinks": ["3"]}, "unknown_choice"),
-        ({"budget": 1}, "range"),
+        ({"budget": 1}, "whole_range"),
     ],
 )
 def test_refused_before_anything_is_read(tiny, given, code):

@@ -125,7 +125,7 @@ def test_refusals_and_stopping(tiny):
         (tiny(), {"window": 510}, "window_context"),
         (tiny(), {"length": 90_000}, "text_slice"),
         (tiny(), {"modes": []}, "choose_one"),
-        (tiny(), {"sample": 257}, "range"),
+        (tiny(), {"sample": 257}, "whole_range"),
     ]:
         with pytest.raises(KvvizError) as refusal:
             perform(model, "positions", {**SMALL, **given}, corpus=TEXT)

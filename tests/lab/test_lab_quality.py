@@ -115,7 +115,7 @@ def test_sinks_and_edge_layers_are_what_was_asked(tiny):
         ({"skip": 329}, "score_skip"),
         ({"length": 196}, "lab_no_sealed_row"),
         ({"start": 900_000}, "text_slice"),
-        ({"start": CALIBRATION_TOKENS - 1}, "range"),
+        ({"start": CALIBRATION_TOKENS - 1}, "whole_range"),
         ({"schemes": []}, "choose_one"),
     ],
 )

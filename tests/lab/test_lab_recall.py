@@ -94,7 +94,7 @@ def test_refusals_and_stopping(model):
         ({"length": 990}, "lab_context"),
         ({"length": 5000}, "text_slice"),
         ({"caches": []}, "choose_one"),
-        ({"code": 12}, "range"),
+        ({"code": 12}, "whole_range"),
     ]:
         with pytest.raises(KvvizError) as refusal:
             perform(model, "recall", {**SMALL, **given}, corpus=TEXT)
