@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kvviz.cache import CacheSession
+from kvviz.cache.plan import StepPlan
 from kvviz.config import CacheConfig, Middle
 from kvviz.quant_config import QuantConfig
 
@@ -23,7 +24,12 @@ TIMES = 11
 
 def fill(session: CacheSession, tokens: int) -> None:
     """Let the session hold so many more tokens. What they are changes no time, so they need not be read."""
-    step = session.begin(tokens)
+    complete(session, session.begin(tokens))
+
+
+def complete(session: CacheSession, step: StepPlan) -> None:
+    """Give a step that has begun its tokens, and end it."""
+    tokens = step.stop - step.first
     for index, layer in enumerate(session.layers):
         shape = (2, 1, session.n_kv_heads, tokens, session.head_dim)
         session.append(index, *torch.randn(shape, generator=torch.Generator().manual_seed(step.first)))
@@ -67,7 +73,7 @@ def seal_ms(model: Any, cache: CacheConfig) -> float:
                 layer.settle(step.keep_from)
             taken.append(1000 * (time.perf_counter() - begin))
             assert {layer.sealed.tokens for layer in session.layers} == {sealed + cache.block_size}
-            fill(session, 1)
+            complete(session, step)
     session.reset()
     return statistics.median(taken[2:])
 
