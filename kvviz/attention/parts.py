@@ -1,8 +1,9 @@
-"""Attention over parts: each part gives an output and a log-sum-exp, and the merge is exact.
+"""Attention over parts, tile by tile: each part gives an output and a log-sum-exp, and the merge is exact.
 
 ``L = logsumexp(l_p)``, ``o = sum exp(l_p - L) o_p`` (the merge of arXiv:2205.14135 and its successors). The
 shares ``exp(l_p - L)`` say, for free, how much of a row's attention each part received. This module knows
-neither a cache nor a quantizer: a part is positions, a row rule, and tiles of keys and values.
+neither a cache nor a quantizer: a part is positions, a row rule, and tiles of keys and values. :func:`attend`
+is the plain way, right everywhere, and the oracle of the fast ways in ``fast.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from kvviz.attention.stored import Stored
 
 NEG_INF = float("-inf")
 
@@ -64,9 +67,13 @@ class Part(Protocol):
 
     def tiles(self) -> Iterable[Tile]: ...
 
+    def stored(self) -> Stored | None:
+        """All of it as it lies in memory, for a kernel that can read it so; None when nothing can."""
+        ...
 
-class _Kept(NamedTuple):
-    """A tile as :func:`_softmax_read` left it, heads flat: see :meth:`Attention.tiles`."""
+
+class Kept(NamedTuple):
+    """A tile as :func:`softmax` left it, heads flat: see :meth:`Attention.tiles`."""
 
     start: int
     scores: Tensor
@@ -100,7 +107,7 @@ class Attention:
     output: Tensor
     lse: Tensor
     part_lse: list[Tensor]
-    kept: list[_Kept] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
 
     def mass(self) -> Tensor:
         """``(P, B, H, Q)``: the share of each part; sums to 1 over parts."""
@@ -135,20 +142,20 @@ def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool 
     batch, heads, rows, head_dim = query.shape
     reads: list[tuple[Tensor, Tensor]] = []  # output and log-sum-exp of every tile
     part_lse: list[Tensor] = []
-    kept: list[_Kept] = []
+    kept: list[Kept] = []
     for part in parts:
         own = query if part.query is None else part.query
         own = own.to(wide) * scale
         first = len(reads)
         for tile in part.tiles():
-            scores = _scores(own, tile.keys.to(wide), part.rows, tile.start)
-            output, lse, softmax = _softmax_read(scores, tile.values.to(wide))
+            scores = masked_scores(own, tile.keys.to(wide), part.rows, tile.start)
+            output, lse, softmax = softmax_read(scores, tile.values.to(wide))
             if keep_scores:
                 flat = [x.view(batch, heads, rows, -1) for x in (scores, *softmax)]
-                kept.append(_Kept(tile.start, *flat))
+                kept.append(Kept(tile.start, *flat))
             reads.append((output, lse))
         part_lse.append(torch.logsumexp(torch.stack([lse for _, lse in reads[first:]]), 0))
-    output, total = _merge(reads)
+    output, total = merge(reads)
     return Attention(
         output.view(batch, heads, rows, head_dim).to(query.dtype),
         total.view(batch, heads, rows),
@@ -157,7 +164,7 @@ def attend(query: Tensor, parts: list[Part], scale: float, *, keep_scores: bool 
     )
 
 
-def _scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Tensor:
+def masked_scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Tensor:
     """``(B, H, Q, D)`` against ``(B, H_kv, t, D)`` -> masked ``(B, H_kv, G, Q, t)``."""
     batch, _, rows, head_dim = query.shape
     kv_heads, tokens = keys.shape[1], keys.shape[2]
@@ -167,19 +174,29 @@ def _scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Tensor:
     return scores if hidden is None else scores.masked_fill(hidden, NEG_INF)
 
 
-def _softmax_read(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Normalised output ``(B, H_kv, G, Q, D)`` and log-sum-exp ``(B, H_kv, G, Q)`` of one tile; and, as they
-    were computed, ``exp(scores - peak)``, its peak (``-inf`` for a row that sees nothing) and its total."""
+def softmax(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``exp(scores - peak)``, the peak of each row (``-inf`` for one that sees nothing) and the row's total."""
     seen_peak = scores.amax(-1, keepdim=True)
     peak = seen_peak.masked_fill(seen_peak == NEG_INF, 0.0)  # a row that sees nothing here: exp(-inf - 0) = 0
     weights = (scores - peak).exp_()
-    total = weights.sum(-1, keepdim=True)
+    return weights, seen_peak, weights.sum(-1, keepdim=True)
+
+
+def log_sum_exp(peak: Tensor, total: Tensor) -> Tensor:
+    """Of rows by what :func:`softmax` gave; the last axis goes."""
+    return (peak.masked_fill(peak == NEG_INF, 0.0) + total.log()).squeeze(-1)
+
+
+def softmax_read(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Normalised output ``(B, H_kv, G, Q, D)`` and log-sum-exp ``(B, H_kv, G, Q)`` of one tile; and what
+    :func:`softmax` gave."""
+    weights, peak, total = softmax(scores)
     output = torch.matmul(weights.flatten(2, 3), values).view(*scores.shape[:-1], -1)
     output = output / total.clamp_min(torch.finfo(total.dtype).tiny)
-    return output, (peak + total.log()).squeeze(-1), (weights, seen_peak, total)
+    return output, log_sum_exp(peak, total), (weights, peak, total)
 
 
-def _merge(reads: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def merge(reads: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """The exact merge of outputs by their log-sum-exps; every row sees something, so the total is finite."""
     if not reads:
         raise ValueError("attention over no parts")

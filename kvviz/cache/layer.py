@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvviz.attention import Part, RowRule, Tile
+from kvviz.attention import Part, RowRule, Stored, Tile
 from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.plan import PartPlan, StepPlan
 from kvviz.cache.sealed import SealedBlocks, tiles_of
@@ -29,6 +29,9 @@ class ExactPart:
     def tiles(self) -> Iterable[Tile]:
         return (self.tile,)
 
+    def stored(self) -> Stored | None:
+        return Stored(*self.tile)
+
 
 @dataclass(frozen=True, slots=True)
 class SealedPart:
@@ -44,6 +47,9 @@ class SealedPart:
 
     def tiles(self) -> Iterable[Tile]:
         return self.blocks.tiles(self.dtype, self.start, self.stop, self.device)
+
+    def stored(self) -> Stored | None:
+        return self.blocks.stored(self.start, self.stop)
 
 
 class SealEnergy:

@@ -144,3 +144,14 @@ def joined(parts: tuple[PartPlan, ...]) -> tuple[PartPlan, ...]:
     high = [a if a < near.stop else b for a, b in zip(near.high, far.high, strict=True)]
     both = PartPlan(far.tier, near.start, far.stop, near.low, high)
     return tuple(both if part is far else part for part in parts if part is not near)
+
+
+def joined_exact(parts: tuple[PartPlan, ...]) -> tuple[PartPlan, ...]:
+    """The same with the exact middle and the window in one part: they lie side by side, and the one ends for
+    every row where the other begins."""
+    exact = [part for part in parts if part.tier in (Tier.EXACT, Tier.WINDOW)]
+    if len(exact) < 2:
+        return parts
+    middle, window = exact
+    both = PartPlan(window.tier, middle.start, window.stop, middle.low, window.high)
+    return tuple(both if part is window else part for part in parts if part is not middle)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kvviz.attention import Tile
+from kvviz.attention import Codes, Stored, Tile
 from kvviz.cache.pieces import Space, pieces_of
 from kvviz.cache.prerotary import KeyTurn
 from kvviz.errors import KvvizError
@@ -93,6 +93,17 @@ class SealedSide:
         blocks."""
         return self._restore(self.held(start, stop, device), start, dtype)
 
+    def stored(self, start: int, stop: int, device: torch.device) -> Tensor | Codes | None:
+        """Sealed tokens ``[start, stop)``, whole blocks, as they lie in memory; None when their values are not
+        a scale and a minimum away from their codes."""
+        affine = self.quantizer.affine
+        if self.turn is not None or not (affine or self.quantizer.config.is_none):
+            return None
+        parts = self.held(start, stop, device)
+        if affine is None:
+            return parts["exact"]
+        return Codes(parts["codes"], affine.bits, parts["scales"], parts.get("minima"), *affine[1:])
+
     def _restore(self, parts: Parts, start: int, dtype: torch.dtype) -> Tensor:
         if self.turn is None:
             return self.quantizer.dequantize(parts, dtype)
@@ -168,6 +179,13 @@ class SealedBlocks:
                 self.sides["key"].read(low, high, place, dtype),
                 self.sides["value"].read(low, high, place, dtype),
             )
+
+    def stored(self, start: int, stop: int) -> Stored | None:
+        """Sealed tokens ``[start, stop)`` as they lie in memory, or None when a side cannot be read so."""
+        key, value = (self.sides[side].stored(start, stop, self.device) for side in ("key", "value"))
+        if key is None or value is None:
+            return None
+        return Stored(self.first + start, key, value)
 
     def let_go(self) -> None:
         """The step's rows have read: what can leave RAM does."""

@@ -6,13 +6,24 @@ by one run at a time and shares nothing with other sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from kvviz.attention import Attention, RowRule, attend, difference, rotate
+from kvviz.attention import (
+    Attention,
+    Kernel,
+    Part,
+    RowRule,
+    attend,
+    difference,
+    is_fast,
+    look,
+    read,
+    rotate,
+)
 from kvviz.cache import ledger
 from kvviz.cache.ahead import seal_ahead
 from kvviz.cache.apart import attend_apart
@@ -20,7 +31,7 @@ from kvviz.cache.buffer import TokenBuffer
 from kvviz.cache.fetch import fetch_of
 from kvviz.cache.layer import ExactPart, LayerCache
 from kvviz.cache.pieces import open_spaces
-from kvviz.cache.plan import PartPlan, Plan, StepPlan, joined
+from kvviz.cache.plan import PartPlan, Plan, StepPlan, joined, joined_exact
 from kvviz.cache.prerotary import KeyTurn, Rotary
 from kvviz.cache.sealed import SealedBlocks
 from kvviz.cache.shares import near_and_far
@@ -32,6 +43,10 @@ from kvviz.quant_config import QuantConfig
 
 #: called for each layer of each step: layer, what its rows read, the step's plan
 Observer: TypeAlias = Callable[[int, Attention, StepPlan], None]
+
+_Rules: TypeAlias = list[RowRule]
+#: cosine and sine of the turn of a part's query, where it is turned
+_Turns: TypeAlias = list[tuple[Tensor, Tensor] | None]
 
 
 class CacheSession:
@@ -49,15 +64,19 @@ class CacheSession:
         device: torch.device,
         rotary: Rotary,
         calibration: Calibration | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
-        """``calibration`` is for quantizers that need one (``nuq``, ``+static``)."""
+        """``calibration`` is for quantizers that need one (``nuq``, ``+static``); without a ``kernel`` single
+        rows are read tile by tile."""
         self.config, self.calibration = config, calibration
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.n_layers, self.dtype, self.device = n_layers, dtype, device
         self.observer: Observer | None = None
+        self.kernel = kernel
         block = torch.zeros(1, n_kv_heads, config.block_size, head_dim, dtype=dtype, device=device)
         self._spaces = open_spaces(config, device, n_layers, self._quantizer, block)
         self._on_host = config.offload_read is OffloadRead.ON_HOST
+        self._fast = is_fast(dtype, device) and not self._on_host
         self._fetch = None if self._on_host else fetch_of(self._spaces, device)
         self.plan = Plan(config, self._spaces[0].most_tokens if self._spaces[0].is_near else 0)
         self._rotary = rotary
@@ -73,8 +92,9 @@ class CacheSession:
         self._frozen_stop: int | None = None
         self._step: StepPlan | None = None
         self._reads: tuple[PartPlan, ...] = ()
-        self._rules: list[RowRule] = []
-        self._turns: list[tuple[Tensor, Tensor] | None] = []
+        self._rules: _Rules = []
+        self._turns: _Turns = []
+        self._looks: tuple[_Rules, _Turns] | None = None  # those of the parts apart, when someone looks
         self.layers = [self._new_layer(index) for index in range(self.n_layers)]
 
     def _new_layer(self, index: int) -> LayerCache:
@@ -139,8 +159,10 @@ class CacheSession:
         step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
         self._step = step
         self._reads = step.parts if self._on_host else joined(step.parts)
-        self._rules = [RowRule.of(part.low, part.high, self.device) for part in self._reads]
-        self._turns = [self._turn(step, self.stands(step, part.tier)) for part in self._reads]
+        if self._fast:
+            self._reads = joined_exact(self._reads)
+        self._rules, self._turns = self._rules_of(self._reads), self._turns_of(step, self._reads)
+        self._looks = None
         seal_ahead(self.layers, min(step.seal_to, self.seen_tokens))
         if self._fetch is not None:
             self._fetch.request(0, self.layers[0].sealed, step.seal_to)
@@ -166,11 +188,17 @@ class CacheSession:
             self._fetch.take(layer, cache.sealed, step.seal_to)
             if layer + 1 < self.n_layers:
                 self._fetch.request(layer + 1, self.layers[layer + 1].sealed, step.seal_to)
-        parts = cache.parts(self._reads, self._rules, self.dtype)
-        for place, (part, turn) in enumerate(zip(parts, self._turns, strict=True)):
-            if turn is not None and isinstance(part, ExactPart):
-                parts[place] = ExactPart(part.rows, rotate(query, *turn), part.tile)
-        keep = self.observer is not None
+        parts = self._parts(cache, query, self._reads, self._rules, self._turns)
+        way = self._read_fast if self._fast else self._read_tiles
+        output = way(layer, query, parts, scale)
+        if self._fetch is not None:
+            self._fetch.release(cache.sealed)
+        cache.settle(step.keep_from)
+        cache.sealed.let_go()
+        return output
+
+    def _read_tiles(self, layer: int, query: Tensor, parts: list[Part], scale: float) -> Tensor:
+        step, keep = self._current(), self.observer is not None
         far_at = [part.tier for part in self._reads].index(Tier.OFFLOADED) if self._reads_apart else None
         if far_at is None:
             result = attend(query, parts, scale, keep_scores=keep)
@@ -178,13 +206,36 @@ class CacheSession:
             result = attend_apart(query, parts, self._reads, far_at, scale, keep_scores=keep)
         if self.observer is not None:
             if len(self._reads) < len(step.parts):
+                cache = self.layers[layer]
                 result.part_lse[:] = near_and_far(cache, step, self._reads, result.part_lse, query, scale)
             self.observer(layer, result, step)
-        if self._fetch is not None:
-            self._fetch.release(cache.sealed)
-        cache.settle(step.keep_from)
-        cache.sealed.let_go()
         return result.output
+
+    def _read_fast(self, layer: int, query: Tensor, parts: list[Part], scale: float) -> Tensor:
+        watched = self.observer is not None
+        reading = read(query, parts, scale, self.kernel, keep_scores=watched)
+        if self.observer is not None:
+            step = self._current()
+            if self._looks is None:
+                self._looks = (self._rules_of(step.parts), self._turns_of(step, step.parts))
+            seen = self._parts(self.layers[layer], query, step.parts, *self._looks)
+            self.observer(layer, look(query, seen, scale, reading), step)
+        return reading.output
+
+    def _parts(
+        self, cache: LayerCache, query: Tensor, plans: Sequence[PartPlan], rules: _Rules, turns: _Turns
+    ) -> list[Part]:
+        parts = cache.parts(plans, rules, self.dtype)
+        for place, (part, turn) in enumerate(zip(parts, turns, strict=True)):
+            if turn is not None and isinstance(part, ExactPart):
+                parts[place] = ExactPart(part.rows, rotate(query, *turn), part.tile)
+        return parts
+
+    def _rules_of(self, plans: Sequence[PartPlan]) -> _Rules:
+        return [RowRule.of(part.low, part.high, self.device) for part in plans]
+
+    def _turns_of(self, step: StepPlan, plans: Sequence[PartPlan]) -> _Turns:
+        return [self._turn(step, self.stands(step, part.tier)) for part in plans]
 
     @property
     def _reads_apart(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kvviz.attention import Built, Kernel, KernelBuild, is_fast, kernel_build
 from kvviz.cache import CacheSession
 from kvviz.config import CacheConfig
 from kvviz.errors import ConfigError
@@ -23,6 +24,7 @@ from kvviz.models import adapter, safety
 from kvviz.models.fits import in_cache_refusal
 from kvviz.models.hidden import HiddenTaker, watched
 from kvviz.models.library import LibraryCache, LibraryReading
+from kvviz.models.sources import cache_folder
 from kvviz.models.tokens import TokenText
 from kvviz.quant import Calibration
 
@@ -34,6 +36,7 @@ class LanguageModel:
         adapter.prepare(network)
         self.network, self.tokenizer, self.facts = network, tokenizer, facts
         self._turn = threading.Lock()
+        self.kernel_build = self._begin_kernel()
         self.token_text = TokenText(tokenizer)
         self.in_cache_refusal = in_cache_refusal(network)
         self.eos_ids = _eos_ids(network, tokenizer)
@@ -48,6 +51,20 @@ class LanguageModel:
         """The dtype of weights, keys and values."""
         dtype: torch.dtype = getattr(torch, self.facts.dtype)
         return dtype
+
+    def _begin_kernel(self) -> KernelBuild | None:
+        """Compiling goes on while the model is looked at; None where no kernel would be used."""
+        return kernel_build(cache_folder() / "kernels") if is_fast(self.dtype, self.device) else None
+
+    @cached_property
+    def _kernel(self) -> tuple[Built, Kernel | None]:
+        built = Built("off") if self.kernel_build is None else self.kernel_build.wait()
+        return built, None if built.library is None else Kernel(built.library)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """What reads single rows, for new sessions; the first to ask waits until it is compiled."""
+        return self._kernel[1]
 
     def encode(self, prompt: str, use_chat_template: bool) -> list[int]:
         """Text to ids, with exactly one beginning-of-sequence token where the tokenizer asks for one.
@@ -138,6 +155,7 @@ class LanguageModel:
             device=self.device,
             rotary=adapter.rotary(self.network),
             calibration=calibration,
+            kernel=self.kernel,
         )
 
     def library_reading(self, name: LibraryCache) -> LibraryReading:

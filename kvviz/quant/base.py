@@ -7,7 +7,7 @@ it holds. Quantizers are stateless: the same values give the same codes whenever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +20,16 @@ from kvviz.quant_config import QuantConfig
 Parts: TypeAlias = dict[str, Tensor]
 
 _FP16_MAX = 65504.0
+
+
+class Affine(NamedTuple):
+    """Values are ``minimum + scale * (code - offset)``: codes of ``bits`` bits, and a scale (perhaps a minimum)
+    for ``group_tokens`` consecutive tokens by ``group_channels`` channels."""
+
+    bits: int
+    offset: int
+    group_tokens: int
+    group_channels: int
 
 
 class Quantizer(ABC):
@@ -42,6 +52,12 @@ class Quantizer(ABC):
     @abstractmethod
     def tokens_per_row(self) -> dict[str, int]:
         """For each part, how many tokens one index of axis 2 covers."""
+
+    @property
+    def affine(self) -> Affine | None:
+        """How values follow from the parts ``codes``, ``scales`` and ``minima``, where it is so simple that a
+        product can be taken with the codes themselves."""
+        return None
 
 
 class GroupedQuantizer(Quantizer):

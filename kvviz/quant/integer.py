@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvviz.quant.base import GroupedQuantizer, divide
+from kvviz.quant.base import Affine, GroupedQuantizer, divide
 from kvviz.quant.packing import pack, unpack
 
 
@@ -20,6 +20,11 @@ class _Integer(GroupedQuantizer):
 
     def unpack(self, packed: Tensor) -> Tensor:
         return unpack(packed, self.config.bits, self.head_dim)
+
+    @property
+    def affine(self) -> Affine:
+        grouping, offset = self.grouping, 0 if self.has_minimum else (1 << (self.config.bits - 1)) - 1
+        return Affine(self.config.bits, offset, grouping.tokens, grouping.channels)
 
 
 class AbsMax(_Integer):

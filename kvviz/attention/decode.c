@@ -1,0 +1,463 @@
+/* Attention of one query row over parts that are stored exactly or as codes, in one pass over each part.
+ *
+ * Codes are never turned into values. With value = minimum + scale * (code - offset),
+ *   q . k           = scale * (q . code) + (minimum - scale * offset) * sum(q)      groups along channels
+ *   q . k           = (q scale) . code + q . (minimum - scale * offset)             groups along tokens
+ * and the same for the weighted sum of values. A chunk of tokens gives an output and a log-sum-exp; chunks
+ * are merged in a fixed order, so the result does not depend on the number of threads.
+ *
+ * Bits below 8 are unpacked lane by lane ("all low halves, then all high halves"): a dot product does not
+ * care in which order channels come, so the query is put in that order once, and the output back.
+ *
+ * Plain C with vectorizable loops; knows nothing of Python. Called from kernel.py, where the layout of the
+ * two structures is repeated.
+ */
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+enum { MOST_CHANNELS = 256, BLOCK = 64, CHUNK = 256, MOST_GROUP = 32, LEAST_SPAN = 8, EXACT = 32 };
+enum { MOST_METADATA = BLOCK * MOST_CHANNELS / LEAST_SPAN };
+
+typedef struct { /* K or V of a part; head h begins at data + h * head_bytes, metadata at h * meta_stride */
+  const uint8_t *data;
+  const void *scale, *minimum; /* minimum may be absent */
+  int64_t head_bytes, meta_stride, bits, group_tokens, group_channels, half, offset;
+} Side;
+
+typedef struct {
+  const float *query; /* (H, D) */
+  int64_t tokens;
+  Side key, value;
+} Part;
+
+typedef struct { int64_t kv_heads, group, channels; float scale; } Shape;
+
+/* ---- small pieces ------------------------------------------------------------------------------------- */
+
+static inline float half_to_float(uint16_t bits) { /* finite values and subnormals; metadata is never inf */
+  union { uint32_t i; float f; } wide = {(uint32_t)(bits & 0x7fff) << 13}, big = {0x77800000u}; /* 2^112 */
+  wide.f *= big.f;
+  wide.i |= (uint32_t)(bits & 0x8000) << 16;
+  return wide.f;
+}
+
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint8_t Sixteen __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int32_t EightInts __attribute__((vector_size(32)));
+
+/* e^x of eight x <= 0, within 2 units in the last place; below -87 as at -87 (Cephes' polynomial). */
+static inline Eight exp_eight(Eight x) {
+  EightInts low = x < -87.0f;
+  x = (Eight)(((EightInts)x & ~low) | ((EightInts)(x * 0 - 87.0f) & low));
+  EightInts whole = __builtin_convertvector(x * 1.44269504f - 0.5f, EightInts); /* to the nearest */
+  Eight n = __builtin_convertvector(whole, Eight), r = x - n * 0.693359375f + n * 2.12194440e-4f;
+  Eight p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return (p * r * r + r + 1.0f) * (Eight)((whole + 127) << 23);
+}
+
+/* `count` numbers of metadata from place `at` on, as floats */
+static void metadata(const void *from, int64_t half, int64_t at, int64_t count, float *out) {
+  if (half) {
+    const uint16_t *x = (const uint16_t *)from + at;
+    for (int64_t i = 0; i < count; i++) out[i] = half_to_float(x[i]);
+  } else {
+    memcpy(out, (const float *)from + at, count * sizeof(float));
+  }
+}
+
+/* Scales, and what a code of 0 stands for. */
+static void scales(const Side *side, int64_t head, int64_t at, int64_t count, float *scale, float *zero) {
+  at += head * side->meta_stride;
+  metadata(side->scale, side->half, at, count, scale);
+  if (side->minimum)
+    metadata(side->minimum, side->half, at, count, zero);
+  else
+    for (int64_t i = 0; i < count; i++) zero[i] = -scale[i] * (float)side->offset;
+}
+
+/* The same for `count` tokens from t on and each of their groups along channels, turned: (spans, BLOCK). */
+static void rows_of(const Side *side, int64_t head, int64_t t, int64_t count, int64_t spans, float *scale,
+                    float *zero) {
+  float own_scale[MOST_METADATA], own_zero[MOST_METADATA];
+  int64_t apart = side->group_tokens == 1 ? spans : 0; /* else the tokens are all of one group */
+  scales(side, head, t / side->group_tokens * spans, apart ? count * spans : spans, own_scale, own_zero);
+  for (int64_t j = 0; j < spans; j++)
+    for (int64_t i = 0; i < count; i++) {
+      scale[j * BLOCK + i] = own_scale[i * apart + j];
+      zero[j * BLOCK + i] = own_zero[i * apart + j];
+    }
+}
+
+/* Channels that are unpacked together: a group along channels, or all. */
+static inline int64_t span_of(const Side *side, int64_t channels) {
+  return side->group_channels > 1 ? side->group_channels : channels;
+}
+
+/* place[p]: the channel that stands at place p of an unpacked token */
+static void order(const Side *side, int64_t channels, int *place) {
+  int64_t lanes = side->bits < 8 ? (side->bits == 3 ? 8 : 8 / side->bits) : 1, span = span_of(side, channels);
+  for (int64_t base = 0; base < channels; base += span)
+    for (int64_t lane = 0; lane < lanes; lane++)
+      for (int64_t i = 0; i < span / lanes; i++) place[base + lane * (span / lanes) + i] = base + i * lanes + lane;
+}
+
+/* to[lane * n + i] = lane of from[i], 16 bytes at a time where there are so many */
+#define LANES(BITS)                                                                                  \
+  static inline void unpack_##BITS(const uint8_t *restrict from, uint8_t *restrict to, int64_t n) {  \
+    int64_t i = 0;                                                                                   \
+    for (; i + 16 <= n; i += 16)                                                                     \
+      for (int lane = 0; lane < 8 / BITS; lane++)                                                    \
+        *(Sixteen *)(to + lane * n + i) =                                                            \
+            *(const Sixteen *)(from + i) >> (BITS * lane) & (uint8_t)((1 << BITS) - 1);              \
+    for (; i < n; i++)                                                                               \
+      for (int lane = 0; lane < 8 / BITS; lane++) to[lane * n + i] = (from[i] >> (BITS * lane)) & ((1 << BITS) - 1); \
+  }
+LANES(4)
+LANES(2)
+
+static inline void unpack_3(const uint8_t *restrict from, uint8_t *restrict to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) { /* 8 codes in 3 bytes */
+    uint32_t word = from[3 * i] | from[3 * i + 1] << 8 | from[3 * i + 2] << 16;
+    for (int lane = 0; lane < 8; lane++) to[lane * n + i] = (word >> (3 * lane)) & 7;
+  }
+}
+
+/* Codes (tokens, D), a byte each: those stored, or unpacked into `room`. */
+static const uint8_t *bytes_of(const Side *side, int64_t head, int64_t t, int64_t count, int64_t channels,
+                               uint8_t *room) {
+  int64_t span = span_of(side, channels), packed = span * side->bits / 8;
+  const uint8_t *from = side->data + head * side->head_bytes + t * (channels * side->bits / 8);
+  if (side->bits == 8) return from;
+  for (int64_t s = 0; s < count * channels / span; s++) {
+    if (side->bits == 4) unpack_4(from + s * packed, room + s * span, span / 2);
+    if (side->bits == 3) unpack_3(from + s * packed, room + s * span, span / 8);
+    if (side->bits == 2) unpack_2(from + s * packed, room + s * span, span / 4);
+  }
+  return room;
+}
+
+/* ---- keys: dot products ------------------------------------------------------------------------------- */
+
+/* Eight channels as floats, and the sums of four such vectors: the loops around them are the hot ones, and
+ * compilers find these instructions by intrinsics only. */
+#define widen_float(from) (*(const Eight *)(from))
+
+#if defined(__AVX2__)
+static inline Eight widen_uint8_t(const uint8_t *from) {
+  return (Eight)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+}
+static inline void sum_four(Eight a, Eight b, Eight c, Eight d, float *to) {
+  __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps((__m256)a, (__m256)b), _mm256_hadd_ps((__m256)c, (__m256)d));
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+}
+#else
+static inline Eight widen_uint8_t(const uint8_t *from) {
+  Eight to;
+  for (int i = 0; i < 8; i++) to[i] = from[i];
+  return to;
+}
+static inline void sum_four(Eight a, Eight b, Eight c, Eight d, float *to) {
+  memset(to, 0, 4 * sizeof(float));
+  for (int i = 0; i < 8; i++) to[0] += a[i], to[1] += b[i], to[2] += c[i], to[3] += d[i];
+}
+#endif
+
+/* out[g * CHUNK + t] = q[g] . row t over `span` of `stride` channels, for G <= 4 query heads and 2 tokens at
+ * once, so that a code is widened once and a query is loaded once for both. */
+#define DOTS(NAME, TYPE, G)                                                                                \
+  static void NAME(const TYPE *restrict rows, const float *restrict q, int64_t count, int64_t span,         \
+                   int64_t stride, float *restrict out) {                                                   \
+    for (int64_t t = 0; t < count; t += 2) {                                                                \
+      const TYPE *row = rows + t * stride, *next = t + 1 < count ? row + stride : row;                      \
+      Eight one[4] = {0}, two[4] = {0};                                                                     \
+      float sums[8];                                                                                        \
+      for (int64_t i = 0; i < span; i += 8) {                                                               \
+        Eight x = widen_##TYPE(row + i), y = widen_##TYPE(next + i);                                        \
+        for (int g = 0; g < G; g++) {                                                                       \
+          Eight query = widen_float(q + g * stride + i);                                                    \
+          one[g] += query * x;                                                                              \
+          two[g] += query * y;                                                                              \
+        }                                                                                                   \
+      }                                                                                                     \
+      sum_four(one[0], one[1], one[2], one[3], sums);                                                       \
+      sum_four(two[0], two[1], two[2], two[3], sums + 4);                                                   \
+      for (int g = 0; g < G; g++) {                                                                         \
+        out[g * CHUNK + t] = sums[g];                                                                       \
+        if (t + 1 < count) out[g * CHUNK + t + 1] = sums[4 + g];                                            \
+      }                                                                                                     \
+    }                                                                                                       \
+  }
+#define DOTS_OF(TYPE)                                                                                       \
+  DOTS(dots_##TYPE##_1, TYPE, 1)                                                                            \
+  DOTS(dots_##TYPE##_2, TYPE, 2)                                                                            \
+  DOTS(dots_##TYPE##_3, TYPE, 3)                                                                            \
+  DOTS(dots_##TYPE##_4, TYPE, 4)                                                                            \
+  static void dots_##TYPE(const TYPE *rows, const float *q, int64_t group, int64_t count, int64_t span,     \
+                          int64_t stride, float *out) {                                                     \
+    for (; group > 0; group -= 4, q += 4 * stride, out += 4 * CHUNK) {                                      \
+      if (group >= 4) dots_##TYPE##_4(rows, q, count, span, stride, out);                                   \
+      if (group == 3) dots_##TYPE##_3(rows, q, count, span, stride, out);                                   \
+      if (group == 2) dots_##TYPE##_2(rows, q, count, span, stride, out);                                   \
+      if (group == 1) dots_##TYPE##_1(rows, q, count, span, stride, out);                                   \
+    }                                                                                                       \
+  }
+DOTS_OF(float)
+DOTS_OF(uint8_t)
+
+/* How many tokens from t on share metadata along tokens, at most BLOCK and not past `stop`. */
+static inline int64_t piece_of(const Side *side, int64_t t, int64_t stop) {
+  int64_t count = stop - t < BLOCK ? stop - t : BLOCK;
+  if (side->bits != EXACT && side->group_tokens > 1) {
+    int64_t left = side->group_tokens - t % side->group_tokens;
+    if (left < count) count = left;
+  }
+  return count;
+}
+
+/* Scores (G, CHUNK) of tokens [first, stop) of one KV head; q (G, D) in the order of the codes. */
+static void key_scores(const Side *side, int64_t head, int64_t first, int64_t stop, int64_t group,
+                       int64_t channels, const float *q, float *out) {
+  uint8_t room[BLOCK * MOST_CHANNELS];
+  float scale[MOST_METADATA], zero[MOST_METADATA];
+  float folded[MOST_GROUP * MOST_CHANNELS], part[MOST_GROUP * CHUNK];
+  for (int64_t t = first, count; t < stop; t += count) {
+    count = piece_of(side, t, stop);
+    float *to = out + (t - first);
+    if (side->bits == EXACT) {
+      const float *rows = (const float *)(side->data + head * side->head_bytes) + t * channels;
+      dots_float(rows, q, group, count, channels, channels, to);
+      continue;
+    }
+    const uint8_t *codes = bytes_of(side, head, t, count, channels, room);
+    int64_t n = t / side->group_tokens;
+    if (side->group_channels == 1) {
+      int place[MOST_CHANNELS];
+      float base[MOST_GROUP], s[MOST_CHANNELS], z[MOST_CHANNELS];
+      order(side, channels, place);
+      scales(side, head, n * channels, channels, scale, zero);
+      for (int64_t p = 0; p < channels; p++) s[p] = scale[place[p]], z[p] = zero[place[p]];
+      for (int64_t g = 0; g < group; g++) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t p = 0; p < channels; p++) {
+          folded[g * channels + p] = q[g * channels + p] * s[p];
+          sum += q[g * channels + p] * z[p];
+        }
+        base[g] = sum;
+      }
+      dots_uint8_t(codes, folded, group, count, channels, channels, to);
+      for (int64_t g = 0; g < group; g++)
+        for (int64_t i = 0; i < count; i++) to[g * CHUNK + i] += base[g];
+      continue;
+    }
+    int64_t span = side->group_channels, spans = channels / span;
+    rows_of(side, head, t, count, spans, scale, zero);
+    for (int64_t j = 0; j < spans; j++) {
+      dots_uint8_t(codes + j * span, q + j * span, group, count, span, channels, part);
+      for (int64_t g = 0; g < group; g++) {
+        float sum = 0;
+        for (int64_t p = 0; p < span; p++) sum += q[g * channels + j * span + p];
+        for (int64_t i = 0; i < count; i++) {
+          float s = part[g * CHUNK + i] * scale[j * BLOCK + i] + sum * zero[j * BLOCK + i];
+          to[g * CHUNK + i] = j ? to[g * CHUNK + i] + s : s;
+        }
+      }
+    }
+  }
+}
+
+/* ---- values: weighted sums ---------------------------------------------------------------------------- */
+
+/* out[g * stride + c] += sum over tokens of w[g * CHUNK + t] * rows[t * stride + c], for WIDTH channels */
+#define SUMS(NAME, TYPE, G, WIDTH)                                                                   \
+  static void NAME(const TYPE *restrict rows, const float *restrict w, int64_t count, int64_t stride, \
+                   float *restrict out) {                                                            \
+    float a[WIDTH] = {0}, b[WIDTH] = {0}, c[WIDTH] = {0}, d[WIDTH] = {0};                            \
+    for (int64_t t = 0; t < count; t++) {                                                            \
+      const TYPE *row = rows + t * stride;                                                           \
+      float u = w[t], v = G > 1 ? w[CHUNK + t] : 0;                                                  \
+      float x = G > 2 ? w[2 * CHUNK + t] : 0, y = G > 3 ? w[3 * CHUNK + t] : 0;                      \
+      for (int i = 0; i < WIDTH; i++) {                                                              \
+        float value = (float)row[i];                                                                 \
+        a[i] += u * value;                                                                           \
+        if (G > 1) b[i] += v * value;                                                                \
+        if (G > 2) c[i] += x * value;                                                                \
+        if (G > 3) d[i] += y * value;                                                                \
+      }                                                                                              \
+    }                                                                                                \
+    for (int i = 0; i < WIDTH; i++) {                                                                \
+      out[i] += a[i];                                                                                \
+      if (G > 1) out[stride + i] += b[i];                                                            \
+      if (G > 2) out[2 * stride + i] += c[i];                                                        \
+      if (G > 3) out[3 * stride + i] += d[i];                                                        \
+    }                                                                                                \
+  }
+#define SUMS_OF(KIND, TYPE)              \
+  SUMS(sums_##KIND##_1_32, TYPE, 1, 32)  \
+  SUMS(sums_##KIND##_2_32, TYPE, 2, 32)  \
+  SUMS(sums_##KIND##_3_32, TYPE, 3, 32)  \
+  SUMS(sums_##KIND##_4_32, TYPE, 4, 16)  \
+  SUMS(sums_##KIND##_1_8, TYPE, 1, 8)    \
+  SUMS(sums_##KIND##_2_8, TYPE, 2, 8)    \
+  SUMS(sums_##KIND##_3_8, TYPE, 3, 8)    \
+  SUMS(sums_##KIND##_4_8, TYPE, 4, 8)    \
+  static void sums_##KIND(const TYPE *rows, const float *w, int64_t group, int64_t count, int64_t span, \
+                          int64_t stride, float *out) {                                               \
+    for (; group > 0; group -= 4, w += 4 * CHUNK, out += 4 * stride) {                                \
+      int64_t c = 0, wide = group >= 4 ? 16 : 32;                                                     \
+      for (; c + wide <= span; c += wide) {                                                           \
+        if (group >= 4) sums_##KIND##_4_32(rows + c, w, count, stride, out + c);                      \
+        if (group == 3) sums_##KIND##_3_32(rows + c, w, count, stride, out + c);                      \
+        if (group == 2) sums_##KIND##_2_32(rows + c, w, count, stride, out + c);                      \
+        if (group == 1) sums_##KIND##_1_32(rows + c, w, count, stride, out + c);                      \
+      }                                                                                               \
+      for (; c < span; c += 8) {                                                                      \
+        if (group >= 4) sums_##KIND##_4_8(rows + c, w, count, stride, out + c);                       \
+        if (group == 3) sums_##KIND##_3_8(rows + c, w, count, stride, out + c);                       \
+        if (group == 2) sums_##KIND##_2_8(rows + c, w, count, stride, out + c);                       \
+        if (group == 1) sums_##KIND##_1_8(rows + c, w, count, stride, out + c);                       \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+SUMS_OF(float, float)
+SUMS_OF(byte, uint8_t)
+
+/* Adds the weighted sum of tokens [first, stop) to out (G, D), in the order of the codes. */
+static void value_sums(const Side *side, int64_t head, int64_t first, int64_t stop, int64_t group,
+                       int64_t channels, const float *weights, float *out) {
+  uint8_t room[BLOCK * MOST_CHANNELS];
+  float scale[MOST_METADATA], zero[MOST_METADATA];
+  float folded[MOST_GROUP * CHUNK], sums[MOST_GROUP * MOST_CHANNELS];
+  for (int64_t t = first, count; t < stop; t += count) {
+    count = piece_of(side, t, stop);
+    const float *w = weights + (t - first);
+    if (side->bits == EXACT) {
+      const float *rows = (const float *)(side->data + head * side->head_bytes) + t * channels;
+      sums_float(rows, w, group, count, channels, channels, out);
+      continue;
+    }
+    const uint8_t *codes = bytes_of(side, head, t, count, channels, room);
+    if (side->group_channels == 1) {
+      int place[MOST_CHANNELS];
+      order(side, channels, place);
+      scales(side, head, t / side->group_tokens * channels, channels, scale, zero);
+      memset(sums, 0, group * channels * sizeof(float));
+      sums_byte(codes, w, group, count, channels, channels, sums);
+      for (int64_t g = 0; g < group; g++) {
+        float total = 0;
+        for (int64_t i = 0; i < count; i++) total += w[g * CHUNK + i];
+        for (int64_t p = 0; p < channels; p++)
+          out[g * channels + p] += sums[g * channels + p] * scale[place[p]] + total * zero[place[p]];
+      }
+      continue;
+    }
+    int64_t span = side->group_channels, spans = channels / span;
+    rows_of(side, head, t, count, spans, scale, zero);
+    for (int64_t j = 0; j < spans; j++) {
+      for (int64_t g = 0; g < group; g++) {
+        float base = 0;
+        for (int64_t i = 0; i < count; i++) {
+          folded[g * CHUNK + i] = w[g * CHUNK + i] * scale[j * BLOCK + i];
+          base += w[g * CHUNK + i] * zero[j * BLOCK + i];
+        }
+        for (int64_t p = 0; p < span; p++) out[g * channels + j * span + p] += base;
+      }
+      sums_byte(codes + j * span, folded, group, count, span, channels, out + j * span);
+    }
+  }
+}
+
+/* ---- a chunk, and the merge --------------------------------------------------------------------------- */
+
+/* One chunk of one KV head. read: (G, D + 2): the output, not normalised; its peak; its total. */
+static void read_chunk(const Part *part, int64_t head, int64_t first, int64_t stop, const Shape *shape,
+                       float *scores, int64_t score_stride, float *read) {
+  int64_t channels = shape->channels, group = shape->group, count = stop - first;
+  int place[MOST_CHANNELS];
+  float q[MOST_GROUP * MOST_CHANNELS], weights[MOST_GROUP * CHUNK], sums[MOST_GROUP * MOST_CHANNELS];
+  const float *query = part->query + head * group * channels;
+  order(&part->key, channels, place);
+  for (int64_t g = 0; g < group; g++)
+    for (int64_t p = 0; p < channels; p++) q[g * channels + p] = query[g * channels + place[p]] * shape->scale;
+  key_scores(&part->key, head, first, stop, group, channels, q, weights);
+  for (int64_t g = 0; g < group; g++) {
+    float *w = weights + g * CHUNK, *to = read + g * (channels + 2), peak = w[0], total = 0;
+    if (scores) memcpy(scores + g * score_stride, w, count * sizeof(float));
+    for (int64_t i = 1; i < count; i++) peak = w[i] > peak ? w[i] : peak;
+    for (int64_t i = count; i % 8; i++) w[i] = peak - 100;
+    Eight sum = {0};
+    for (int64_t i = 0; i < count; i += 8) {
+      Eight e = exp_eight(*(Eight *)(w + i) - peak);
+      *(Eight *)(w + i) = e;
+      sum += e;
+    }
+    for (int i = 0; i < 8; i++) total += sum[i];
+    to[channels] = peak;
+    to[channels + 1] = total;
+  }
+  memset(sums, 0, group * channels * sizeof(float));
+  value_sums(&part->value, head, first, stop, group, channels, weights, sums);
+  order(&part->value, channels, place);
+  for (int64_t g = 0; g < group; g++)
+    for (int64_t p = 0; p < channels; p++) read[g * (channels + 2) + place[p]] = sums[g * channels + p];
+}
+
+/* out (H, D) and lse (H), from `reads` chunks of (G, D + 2) each KV head. */
+static void merge(const float *chunks, int64_t reads, const Shape *shape, float *out, float *peaks, float *totals) {
+  int64_t channels = shape->channels, group = shape->group, row = channels + 2;
+  for (int64_t head = 0; head < shape->kv_heads * group; head++) {
+    const float *mine = chunks + (head / group * reads * group + head % group) * row;
+    float peak = mine[channels], total = 0, *to = out + head * channels;
+    for (int64_t r = 1; r < reads; r++)
+      peak = mine[r * group * row + channels] > peak ? mine[r * group * row + channels] : peak;
+    memset(to, 0, channels * sizeof(float));
+    for (int64_t r = 0; r < reads; r++) {
+      const float *read = mine + r * group * row;
+      float share = exp_eight((Eight){0} + (read[channels] - peak))[0];
+      total += share * read[channels + 1];
+      for (int64_t c = 0; c < channels; c++) to[c] += share * read[c];
+    }
+    for (int64_t c = 0; c < channels; c++) to[c] /= total;
+    peaks[head] = peak;
+    totals[head] = total;
+  }
+}
+
+/* How many floats `room` of kvviz_decode must hold. */
+int64_t kvviz_room(const Part *parts, int64_t n_parts, int64_t kv_heads, int64_t group, int64_t channels) {
+  int64_t chunks = 0;
+  for (int64_t p = 0; p < n_parts; p++) chunks += (parts[p].tokens + CHUNK - 1) / CHUNK;
+  return chunks * kv_heads * group * (channels + 2);
+}
+
+/* Output (H, D); its log-sum-exp (H) is peaks + log(totals). `scores`, if any: (H, all tokens). */
+void kvviz_decode(const Part *parts, int64_t n_parts, int64_t kv_heads, int64_t group, int64_t channels,
+                  float scale, int64_t threads, float *room, float *scores, float *out, float *peaks,
+                  float *totals) {
+  const Shape shape = {kv_heads, group, channels, scale};
+  int64_t chunks = 0, tokens = 0;
+  for (int64_t p = 0; p < n_parts; p++) {
+    chunks += (parts[p].tokens + CHUNK - 1) / CHUNK;
+    tokens += parts[p].tokens;
+  }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+  for (int64_t item = 0; item < chunks * kv_heads; item++) {
+    int64_t head = item / chunks, chunk = item % chunks, before = 0, p = 0;
+    for (; chunk >= (parts[p].tokens + CHUNK - 1) / CHUNK; p++) {
+      chunk -= (parts[p].tokens + CHUNK - 1) / CHUNK;
+      before += parts[p].tokens;
+    }
+    int64_t first = chunk * CHUNK, stop = first + CHUNK < parts[p].tokens ? first + CHUNK : parts[p].tokens;
+    read_chunk(&parts[p], head, first, stop, &shape,
+               scores ? scores + head * group * tokens + before + first : 0, tokens,
+               room + item * group * (channels + 2));
+  }
+  merge(room, chunks, &shape, out, peaks, totals);
+}
