@@ -57,7 +57,7 @@ class KernelBuild:
     """One compilation on its way; begins with :meth:`start`, in the background."""
 
     def __init__(self, folder: Path, *, compiler: str | None = None) -> None:
-        """``folder`` keeps what was compiled; ``compiler`` is a program instead of the machine's usual one."""
+        """``folder`` keeps what was compiled; ``compiler``: a program instead of the machine's usual one."""
         self._folder, self._compiler = folder, compiler
         self._thread = threading.Thread(target=self._run, name="kernel-build", daemon=True)
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""The fast ways to read parts, for fp32 on the CPU: a compiled kernel for one row, torch's own exact attention
-for many. Their numbers are those of :func:`kvviz.attention.attend` up to rounding.
+"""The fast ways to read parts, for fp32 on the CPU: a compiled kernel for one row, torch's own exact
+attention for many. Their numbers are those of :func:`~kvviz.attention.attend`, but for rounding.
 
-Looking is apart from reading: :func:`look` works out scores and shares beside an output that is already there,
-so that whoever looks changes no bit of it.
+Looking is apart from reading: :func:`look` works out scores and shares beside an output that is
+there already, so that whoever looks changes no bit of it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read(
 
 
 def _asked(query: Tensor, parts: list[Part]) -> list[Asked] | None:
-    """For one row: everything stored, or None when some of it is not to be read so, or not seen by the row."""
+    """For one row: everything stored, or None when some of it cannot be read so or is not seen."""
     asked = []
     for part in parts:
         stored = part.stored()
@@ -71,7 +71,7 @@ def _asked(query: Tensor, parts: list[Part]) -> list[Asked] | None:
 
 
 def _read_tile(query: Tensor, tile: Tile, rule: RowRule, scale: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Output ``(B, H, Q, D)`` and log-sum-exp ``(B, H, Q)`` of what every row sees of a tile, and of the rest."""
+    """Output ``(B, H, Q, D)`` and log-sum-exp ``(B, H, Q)`` of what all rows see, and of the rest."""
     start, stop = tile.start, tile.start + tile.keys.shape[2]
     edge = min(max(rule.all_to, start), stop) if rule.all_from <= start else start
     for low, high in ((start, edge), (edge, stop)):

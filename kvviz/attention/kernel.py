@@ -26,8 +26,8 @@ class Asked(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """``output (1, H, 1, D)``, ``lse (1, H, 1)``, and for each part asked its start and ``scores (1, H, 1, T)``
-    (none unless asked for)."""
+    """``output (1, H, 1, D)``, ``lse (1, H, 1)``, and for each part asked its start and its
+    ``scores (1, H, 1, T)`` (none unless asked for)."""
 
     output: Tensor
     lse: Tensor
@@ -41,7 +41,8 @@ class Kernel:
         self._decode = library.kvviz_decode
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         self._decode.argtypes = [
-            pointer, word, word, word, word, ctypes.c_float, word, pointer, pointer, pointer, pointer, pointer,
+            pointer, word, word, word, word, ctypes.c_float, word, pointer, pointer, pointer, pointer,
+            pointer,
         ]  # fmt: skip
         self._decode.restype = None
 
@@ -82,7 +83,7 @@ class Kernel:
         )  # fmt: skip
         found: list[tuple[int, Tensor]] = []
         if scores is not None:
-            pieces = scores.split(lengths, dim=1)
+            pieces = torch.split(scores, lengths, dim=1)
             found = [(a.stored.start, x[None, :, None]) for a, x in zip(asked, pieces, strict=True)]
         return Decoded(output, (peaks + totals.log())[None, :, None], found)
 

@@ -175,7 +175,7 @@ def masked_scores(query: Tensor, keys: Tensor, rule: RowRule, start: int) -> Ten
 
 
 def softmax(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``exp(scores - peak)``, the peak of each row (``-inf`` for one that sees nothing) and the row's total."""
+    """``exp(scores - peak)``, each row's peak (``-inf`` for one that sees nothing) and its total."""
     seen_peak = scores.amax(-1, keepdim=True)
     peak = seen_peak.masked_fill(seen_peak == NEG_INF, 0.0)  # a row that sees nothing here: exp(-inf - 0) = 0
     weights = (scores - peak).exp_()

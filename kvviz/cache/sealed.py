@@ -94,8 +94,8 @@ class SealedSide:
         return self._restore(self.held(start, stop, device), start, dtype)
 
     def stored(self, start: int, stop: int, device: torch.device) -> Tensor | Codes | None:
-        """Sealed tokens ``[start, stop)``, whole blocks, as they lie in memory; None when their values are not
-        a scale and a minimum away from their codes."""
+        """Sealed tokens ``[start, stop)``, whole blocks, as they lie in memory; None when their values
+        are not a scale and a minimum away from their codes."""
         affine = self.quantizer.affine
         if self.turn is not None or not (affine or self.quantizer.config.is_none):
             return None

@@ -23,8 +23,8 @@ _FP16_MAX = 65504.0
 
 
 class Affine(NamedTuple):
-    """Values are ``minimum + scale * (code - offset)``: codes of ``bits`` bits, and a scale (perhaps a minimum)
-    for ``group_tokens`` consecutive tokens by ``group_channels`` channels."""
+    """Values are ``minimum + scale * (code - offset)``: codes of ``bits`` bits, and a scale (perhaps a
+    minimum) for ``group_tokens`` consecutive tokens by ``group_channels`` channels."""
 
     bits: int
     offset: int
