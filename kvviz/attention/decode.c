@@ -62,6 +62,11 @@ static inline Eight exp_eight(Eight x) {
   return (p * r * r + r + 1.0f) * (Eight)((whole + 127) << 23);
 }
 
+static inline Eight larger(Eight a, Eight b) {
+  EightInts first = a > b;
+  return (Eight)(((EightInts)a & first) | ((EightInts)b & ~first));
+}
+
 /* `count` numbers of metadata from place `at` on, as floats */
 static void metadata(const void *from, int64_t half, int64_t at, int64_t count, float *out) {
   if (half) {
@@ -390,7 +395,10 @@ static void read_chunk(const Part *part, int64_t head, int64_t first, int64_t st
   for (int64_t g = 0; g < group; g++) {
     float *w = weights + g * CHUNK, *to = read + g * (channels + 2), peak = w[0], total = 0;
     if (scores) memcpy(scores + g * score_stride, w, count * sizeof(float));
-    for (int64_t i = 1; i < count; i++) peak = w[i] > peak ? w[i] : peak;
+    for (int64_t i = count; i % 8; i++) w[i] = w[0];
+    Eight top = *(Eight *)w;
+    for (int64_t i = 8; i < count; i += 8) top = larger(top, *(Eight *)(w + i));
+    for (int i = 0; i < 8; i++) peak = top[i] > peak ? top[i] : peak;
     for (int64_t i = count; i % 8; i++) w[i] = peak - 100;
     Eight sum = {0};
     for (int64_t i = 0; i < count; i += 8) {
