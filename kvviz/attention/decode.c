@@ -71,7 +71,11 @@ static inline Eight larger(Eight a, Eight b) {
 static void metadata(const void *from, int64_t half, int64_t at, int64_t count, float *out) {
   if (half) {
     const uint16_t *x = (const uint16_t *)from + at;
-    for (int64_t i = 0; i < count; i++) out[i] = half_to_float(x[i]);
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    for (; i < count; i++) out[i] = half_to_float(x[i]);
   } else {
     memcpy(out, (const float *)from + at, count * sizeof(float));
   }
@@ -92,6 +96,10 @@ static void rows_of(const Side *side, int64_t head, int64_t t, int64_t count, in
                     float *zero) {
   float own_scale[MOST_METADATA], own_zero[MOST_METADATA];
   int64_t apart = side->group_tokens == 1 ? spans : 0; /* else the tokens are all of one group */
+  if (apart == 1) { /* nothing to turn */
+    scales(side, head, t, count, scale, zero);
+    return;
+  }
   scales(side, head, t / side->group_tokens * spans, apart ? count * spans : spans, own_scale, own_zero);
   for (int64_t j = 0; j < spans; j++)
     for (int64_t i = 0; i < count; i++) {
@@ -113,7 +121,7 @@ static void order(const Side *side, int64_t channels, int *place) {
       for (int64_t i = 0; i < span / lanes; i++) place[base + lane * (span / lanes) + i] = base + i * lanes + lane;
 }
 
-/* to[lane * n + i] = lane of from[i], 16 bytes at a time where there are so many */
+/* to[lane * n + i] = lane of from[i], 16 or 8 bytes at a time where there are so many */
 #define LANES(BITS)                                                                                  \
   static inline void unpack_##BITS(const uint8_t *restrict from, uint8_t *restrict to, int64_t n) {  \
     int64_t i = 0;                                                                                   \
@@ -121,6 +129,14 @@ static void order(const Side *side, int64_t channels, int *place) {
       for (int lane = 0; lane < 8 / BITS; lane++)                                                    \
         *(Sixteen *)(to + lane * n + i) =                                                            \
             *(const Sixteen *)(from + i) >> (BITS * lane) & (uint8_t)((1 << BITS) - 1);              \
+    for (; i + 8 <= n; i += 8) {                                                                     \
+      uint64_t word, one;                                                                            \
+      memcpy(&word, from + i, 8);                                                                    \
+      for (int lane = 0; lane < 8 / BITS; lane++) {                                                  \
+        one = word >> (BITS * lane) & 0x0101010101010101u * ((1 << BITS) - 1);                       \
+        memcpy(to + lane * n + i, &one, 8);                                                          \
+      }                                                                                              \
+    }                                                                                                \
     for (; i < n; i++)                                                                               \
       for (int lane = 0; lane < 8 / BITS; lane++) to[lane * n + i] = (from[i] >> (BITS * lane)) & ((1 << BITS) - 1); \
   }
@@ -134,18 +150,38 @@ static inline void unpack_3(const uint8_t *restrict from, uint8_t *restrict to, 
   }
 }
 
+/* `pieces` pieces of n bytes, n known to the compiler for the usual groups */
+#define PIECES(BITS)                                                                                   \
+  static void unpack_all_##BITS(const uint8_t *restrict from, uint8_t *restrict to, int64_t pieces,   \
+                                int64_t n) {                                                          \
+    if (n == 32)                                                                                      \
+      for (; pieces > 0; pieces--, from += 32, to += 32 * 8 / BITS) unpack_##BITS(from, to, 32);      \
+    else if (n == 16)                                                                                 \
+      for (; pieces > 0; pieces--, from += 16, to += 16 * 8 / BITS) unpack_##BITS(from, to, 16);      \
+    else                                                                                              \
+      for (; pieces > 0; pieces--, from += n, to += n * 8 / BITS) unpack_##BITS(from, to, n);         \
+  }
+PIECES(4)
+PIECES(2)
+
 /* Codes (tokens, D), a byte each: those stored, or unpacked into `room`. */
 static const uint8_t *bytes_of(const Side *side, int64_t head, int64_t t, int64_t count, int64_t channels,
                                uint8_t *room) {
-  int64_t span = span_of(side, channels), packed = span * side->bits / 8;
+  int64_t span = span_of(side, channels), packed = span * side->bits / 8, pieces = count * channels / span;
   const uint8_t *from = side->data + head * side->head_bytes + t * (channels * side->bits / 8);
   if (side->bits == 8) return from;
-  for (int64_t s = 0; s < count * channels / span; s++) {
-    if (side->bits == 4) unpack_4(from + s * packed, room + s * span, span / 2);
-    if (side->bits == 3) unpack_3(from + s * packed, room + s * span, span / 8);
-    if (side->bits == 2) unpack_2(from + s * packed, room + s * span, span / 4);
-  }
+  if (side->bits == 4) unpack_all_4(from, room, pieces, packed);
+  if (side->bits == 2) unpack_all_2(from, room, pieces, packed);
+  if (side->bits == 3)
+    for (int64_t s = 0; s < pieces; s++) unpack_3(from + s * packed, room + s * span, span / 8);
   return room;
+}
+
+static inline float sum_of(const float *x, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; i++) sum += x[i];
+  return sum;
 }
 
 /* ---- keys: dot products ------------------------------------------------------------------------------- */
@@ -158,6 +194,7 @@ static const uint8_t *bytes_of(const Side *side, int64_t head, int64_t t, int64_
 static inline Eight widen_uint8_t(const uint8_t *from) {
   return (Eight)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
 }
+static inline Eight eight_of(const float *x) { return (Eight)_mm256_broadcast_ss(x); }
 static inline void sum_four(Eight a, Eight b, Eight c, Eight d, float *to) {
   __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps((__m256)a, (__m256)b), _mm256_hadd_ps((__m256)c, (__m256)d));
   _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
@@ -168,34 +205,35 @@ static inline Eight widen_uint8_t(const uint8_t *from) {
   for (int i = 0; i < 8; i++) to[i] = from[i];
   return to;
 }
+static inline Eight eight_of(const float *x) { return (Eight){*x, *x, *x, *x, *x, *x, *x, *x}; }
 static inline void sum_four(Eight a, Eight b, Eight c, Eight d, float *to) {
   memset(to, 0, 4 * sizeof(float));
   for (int i = 0; i < 8; i++) to[0] += a[i], to[1] += b[i], to[2] += c[i], to[3] += d[i];
 }
 #endif
 
-/* out[g * CHUNK + t] = q[g] . row t over `span` of `stride` channels, for G <= 4 query heads and 2 tokens at
- * once, so that a code is widened once and a query is loaded once for both. */
+/* out[g * CHUNK + t] = q[g] . row t over `span` of `stride` channels, for G <= 3 query heads and four tokens at
+ * once: a code is widened once for all heads, and a query is loaded once for all four tokens. */
 #define DOTS(NAME, TYPE, G)                                                                                \
   static void NAME(const TYPE *restrict rows, const float *restrict q, int64_t count, int64_t span,         \
                    int64_t stride, float *restrict out) {                                                   \
-    for (int64_t t = 0; t < count; t += 2) {                                                                \
-      const TYPE *row = rows + t * stride, *next = t + 1 < count ? row + stride : row;                      \
-      Eight one[4] = {0}, two[4] = {0};                                                                     \
-      float sums[8];                                                                                        \
+    for (int64_t t = 0; t < count; t += 4) {                                                                \
+      const TYPE *row[4];                                                                                   \
+      Eight sum[4][G] = {0};                                                                                \
+      float last[4];                                                                                        \
+      for (int k = 0; k < 4; k++) row[k] = rows + (t + k < count ? t + k : count - 1) * stride;             \
       for (int64_t i = 0; i < span; i += 8) {                                                               \
-        Eight x = widen_##TYPE(row + i), y = widen_##TYPE(next + i);                                        \
-        for (int g = 0; g < G; g++) {                                                                       \
-          Eight query = widen_float(q + g * stride + i);                                                    \
-          one[g] += query * x;                                                                              \
-          two[g] += query * y;                                                                              \
+        Eight query[G];                                                                                     \
+        for (int g = 0; g < G; g++) query[g] = widen_float(q + g * stride + i);                             \
+        for (int k = 0; k < 4; k++) {                                                                       \
+          Eight x = widen_##TYPE(row[k] + i);                                                               \
+          for (int g = 0; g < G; g++) sum[k][g] += query[g] * x;                                            \
         }                                                                                                   \
       }                                                                                                     \
-      sum_four(one[0], one[1], one[2], one[3], sums);                                                       \
-      sum_four(two[0], two[1], two[2], two[3], sums + 4);                                                   \
       for (int g = 0; g < G; g++) {                                                                         \
-        out[g * CHUNK + t] = sums[g];                                                                       \
-        if (t + 1 < count) out[g * CHUNK + t + 1] = sums[4 + g];                                            \
+        float *to = t + 4 <= count ? out + g * CHUNK + t : last;                                            \
+        sum_four(sum[0][g], sum[1][g], sum[2][g], sum[3][g], to);                                           \
+        if (to == last) memcpy(out + g * CHUNK + t, last, (count - t) * sizeof(float));                     \
       }                                                                                                     \
     }                                                                                                       \
   }
@@ -203,12 +241,10 @@ static inline void sum_four(Eight a, Eight b, Eight c, Eight d, float *to) {
   DOTS(dots_##TYPE##_1, TYPE, 1)                                                                            \
   DOTS(dots_##TYPE##_2, TYPE, 2)                                                                            \
   DOTS(dots_##TYPE##_3, TYPE, 3)                                                                            \
-  DOTS(dots_##TYPE##_4, TYPE, 4)                                                                            \
   static void dots_##TYPE(const TYPE *rows, const float *q, int64_t group, int64_t count, int64_t span,     \
                           int64_t stride, float *out) {                                                     \
-    for (; group > 0; group -= 4, q += 4 * stride, out += 4 * CHUNK) {                                      \
-      if (group >= 4) dots_##TYPE##_4(rows, q, count, span, stride, out);                                   \
-      if (group == 3) dots_##TYPE##_3(rows, q, count, span, stride, out);                                   \
+    for (; group > 0; group -= 3, q += 3 * stride, out += 3 * CHUNK) {                                      \
+      if (group >= 3) dots_##TYPE##_3(rows, q, count, span, stride, out);                                   \
       if (group == 2) dots_##TYPE##_2(rows, q, count, span, stride, out);                                   \
       if (group == 1) dots_##TYPE##_1(rows, q, count, span, stride, out);                                   \
     }                                                                                                       \
@@ -228,10 +264,14 @@ static inline int64_t piece_of(const Side *side, int64_t t, int64_t stop) {
 
 /* Scores (G, CHUNK) of tokens [first, stop) of one KV head; q (G, D) in the order of the codes. */
 static void key_scores(const Side *side, int64_t head, int64_t first, int64_t stop, int64_t group,
-                       int64_t channels, const float *q, float *out) {
+                       int64_t channels, const int *place, const float *q, float *out) {
   uint8_t room[BLOCK * MOST_CHANNELS];
   float scale[MOST_METADATA], zero[MOST_METADATA];
   float folded[MOST_GROUP * MOST_CHANNELS], part[MOST_GROUP * CHUNK];
+  float sums[MOST_GROUP * MOST_CHANNELS / LEAST_SPAN]; /* of a query over each span */
+  int64_t span = side->group_channels, spans = channels / span;
+  if (side->bits != EXACT && span > 1)
+    for (int64_t n = 0; n < group * spans; n++) sums[n] = sum_of(q + n * span, span);
   for (int64_t t = first, count; t < stop; t += count) {
     count = piece_of(side, t, stop);
     float *to = out + (t - first);
@@ -243,9 +283,7 @@ static void key_scores(const Side *side, int64_t head, int64_t first, int64_t st
     const uint8_t *codes = bytes_of(side, head, t, count, channels, room);
     int64_t n = t / side->group_tokens;
     if (side->group_channels == 1) {
-      int place[MOST_CHANNELS];
       float base[MOST_GROUP], s[MOST_CHANNELS], z[MOST_CHANNELS];
-      order(side, channels, place);
       scales(side, head, n * channels, channels, scale, zero);
       for (int64_t p = 0; p < channels; p++) s[p] = scale[place[p]], z[p] = zero[place[p]];
       for (int64_t g = 0; g < group; g++) {
@@ -262,13 +300,11 @@ static void key_scores(const Side *side, int64_t head, int64_t first, int64_t st
         for (int64_t i = 0; i < count; i++) to[g * CHUNK + i] += base[g];
       continue;
     }
-    int64_t span = side->group_channels, spans = channels / span;
     rows_of(side, head, t, count, spans, scale, zero);
     for (int64_t j = 0; j < spans; j++) {
       dots_uint8_t(codes + j * span, q + j * span, group, count, span, channels, part);
       for (int64_t g = 0; g < group; g++) {
-        float sum = 0;
-        for (int64_t p = 0; p < span; p++) sum += q[g * channels + j * span + p];
+        float sum = sums[g * spans + j];
         for (int64_t i = 0; i < count; i++) {
           float s = part[g * CHUNK + i] * scale[j * BLOCK + i] + sum * zero[j * BLOCK + i];
           to[g * CHUNK + i] = j ? to[g * CHUNK + i] + s : s;
@@ -280,63 +316,52 @@ static void key_scores(const Side *side, int64_t head, int64_t first, int64_t st
 
 /* ---- values: weighted sums ---------------------------------------------------------------------------- */
 
-/* out[g * stride + c] += sum over tokens of w[g * CHUNK + t] * rows[t * stride + c], for WIDTH channels */
-#define SUMS(NAME, TYPE, G, WIDTH)                                                                   \
+/* out[g * stride + c] += sum over tokens of w[g * CHUNK + t] * rows[t * stride + c], for G <= 3 query heads and
+ * VECTORS * 8 channels: with their sums, weights and a value they just fit the registers. */
+#define SUMS(NAME, TYPE, G, VECTORS)                                                                  \
   static void NAME(const TYPE *restrict rows, const float *restrict w, int64_t count, int64_t stride, \
-                   float *restrict out) {                                                            \
-    float a[WIDTH] = {0}, b[WIDTH] = {0}, c[WIDTH] = {0}, d[WIDTH] = {0};                            \
-    for (int64_t t = 0; t < count; t++) {                                                            \
-      const TYPE *row = rows + t * stride;                                                           \
-      float u = w[t], v = G > 1 ? w[CHUNK + t] : 0;                                                  \
-      float x = G > 2 ? w[2 * CHUNK + t] : 0, y = G > 3 ? w[3 * CHUNK + t] : 0;                      \
-      for (int i = 0; i < WIDTH; i++) {                                                              \
-        float value = (float)row[i];                                                                 \
-        a[i] += u * value;                                                                           \
-        if (G > 1) b[i] += v * value;                                                                \
-        if (G > 2) c[i] += x * value;                                                                \
-        if (G > 3) d[i] += y * value;                                                                \
-      }                                                                                              \
-    }                                                                                                \
-    for (int i = 0; i < WIDTH; i++) {                                                                \
-      out[i] += a[i];                                                                                \
-      if (G > 1) out[stride + i] += b[i];                                                            \
-      if (G > 2) out[2 * stride + i] += c[i];                                                        \
-      if (G > 3) out[3 * stride + i] += d[i];                                                        \
-    }                                                                                                \
-  }
-#define SUMS_OF(KIND, TYPE)              \
-  SUMS(sums_##KIND##_1_32, TYPE, 1, 32)  \
-  SUMS(sums_##KIND##_2_32, TYPE, 2, 32)  \
-  SUMS(sums_##KIND##_3_32, TYPE, 3, 32)  \
-  SUMS(sums_##KIND##_4_32, TYPE, 4, 16)  \
-  SUMS(sums_##KIND##_1_8, TYPE, 1, 8)    \
-  SUMS(sums_##KIND##_2_8, TYPE, 2, 8)    \
-  SUMS(sums_##KIND##_3_8, TYPE, 3, 8)    \
-  SUMS(sums_##KIND##_4_8, TYPE, 4, 8)    \
-  static void sums_##KIND(const TYPE *rows, const float *w, int64_t group, int64_t count, int64_t span, \
-                          int64_t stride, float *out) {                                               \
-    for (; group > 0; group -= 4, w += 4 * CHUNK, out += 4 * stride) {                                \
-      int64_t c = 0, wide = group >= 4 ? 16 : 32;                                                     \
-      for (; c + wide <= span; c += wide) {                                                           \
-        if (group >= 4) sums_##KIND##_4_32(rows + c, w, count, stride, out + c);                      \
-        if (group == 3) sums_##KIND##_3_32(rows + c, w, count, stride, out + c);                      \
-        if (group == 2) sums_##KIND##_2_32(rows + c, w, count, stride, out + c);                      \
-        if (group == 1) sums_##KIND##_1_32(rows + c, w, count, stride, out + c);                      \
-      }                                                                                               \
-      for (; c < span; c += 8) {                                                                      \
-        if (group >= 4) sums_##KIND##_4_8(rows + c, w, count, stride, out + c);                       \
-        if (group == 3) sums_##KIND##_3_8(rows + c, w, count, stride, out + c);                       \
-        if (group == 2) sums_##KIND##_2_8(rows + c, w, count, stride, out + c);                       \
-        if (group == 1) sums_##KIND##_1_8(rows + c, w, count, stride, out + c);                       \
+                   float *restrict out) {                                                             \
+    Eight sum[G][VECTORS] = {0};                                                                      \
+    for (int64_t t = 0; t < count; t++, rows += stride) {                                             \
+      Eight weight[G];                                                                                \
+      _Pragma("GCC unroll 4") for (int g = 0; g < G; g++) weight[g] = eight_of(w + g * CHUNK + t);                             \
+      _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++) {                                                             \
+        Eight x = widen_##TYPE(rows + 8 * v);                                                         \
+        _Pragma("GCC unroll 4") for (int g = 0; g < G; g++) sum[g][v] += weight[g] * x;                                       \
       }                                                                                               \
     }                                                                                                 \
+    _Pragma("GCC unroll 4") for (int g = 0; g < G; g++)                                                                       \
+      _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++) *(Eight *)(out + g * stride + 8 * v) += sum[g][v];            \
   }
-SUMS_OF(float, float)
-SUMS_OF(byte, uint8_t)
+#define SUMS_OF(TYPE)                   \
+  SUMS(sums_##TYPE##_1_4, TYPE, 1, 4)   \
+  SUMS(sums_##TYPE##_2_4, TYPE, 2, 4)   \
+  SUMS(sums_##TYPE##_3_4, TYPE, 3, 4)   \
+  SUMS(sums_##TYPE##_1_1, TYPE, 1, 1)   \
+  SUMS(sums_##TYPE##_2_1, TYPE, 2, 1)   \
+  SUMS(sums_##TYPE##_3_1, TYPE, 3, 1)   \
+  static void sums_##TYPE(const TYPE *rows, const float *w, int64_t group, int64_t count, int64_t span, \
+                          int64_t stride, float *out) {                                                 \
+    for (; group > 0; group -= 3, w += 3 * CHUNK, out += 3 * stride) {                                  \
+      int64_t c = 0;                                                                                    \
+      for (; c + 32 <= span; c += 32) {                                                                 \
+        if (group >= 3) sums_##TYPE##_3_4(rows + c, w, count, stride, out + c);                         \
+        if (group == 2) sums_##TYPE##_2_4(rows + c, w, count, stride, out + c);                         \
+        if (group == 1) sums_##TYPE##_1_4(rows + c, w, count, stride, out + c);                         \
+      }                                                                                                 \
+      for (; c < span; c += 8) {                                                                        \
+        if (group >= 3) sums_##TYPE##_3_1(rows + c, w, count, stride, out + c);                         \
+        if (group == 2) sums_##TYPE##_2_1(rows + c, w, count, stride, out + c);                         \
+        if (group == 1) sums_##TYPE##_1_1(rows + c, w, count, stride, out + c);                         \
+      }                                                                                                 \
+    }                                                                                                   \
+  }
+SUMS_OF(float)
+SUMS_OF(uint8_t)
 
 /* Adds the weighted sum of tokens [first, stop) to out (G, D), in the order of the codes. */
 static void value_sums(const Side *side, int64_t head, int64_t first, int64_t stop, int64_t group,
-                       int64_t channels, const float *weights, float *out) {
+                       int64_t channels, const int *place, const float *weights, float *out) {
   uint8_t room[BLOCK * MOST_CHANNELS];
   float scale[MOST_METADATA], zero[MOST_METADATA];
   float folded[MOST_GROUP * CHUNK], sums[MOST_GROUP * MOST_CHANNELS];
@@ -350,14 +375,11 @@ static void value_sums(const Side *side, int64_t head, int64_t first, int64_t st
     }
     const uint8_t *codes = bytes_of(side, head, t, count, channels, room);
     if (side->group_channels == 1) {
-      int place[MOST_CHANNELS];
-      order(side, channels, place);
       scales(side, head, t / side->group_tokens * channels, channels, scale, zero);
       memset(sums, 0, group * channels * sizeof(float));
-      sums_byte(codes, w, group, count, channels, channels, sums);
+      sums_uint8_t(codes, w, group, count, channels, channels, sums);
       for (int64_t g = 0; g < group; g++) {
-        float total = 0;
-        for (int64_t i = 0; i < count; i++) total += w[g * CHUNK + i];
+        float total = sum_of(w + g * CHUNK, count);
         for (int64_t p = 0; p < channels; p++)
           out[g * channels + p] += sums[g * channels + p] * scale[place[p]] + total * zero[place[p]];
       }
@@ -368,13 +390,14 @@ static void value_sums(const Side *side, int64_t head, int64_t first, int64_t st
     for (int64_t j = 0; j < spans; j++) {
       for (int64_t g = 0; g < group; g++) {
         float base = 0;
+#pragma omp simd reduction(+ : base)
         for (int64_t i = 0; i < count; i++) {
           folded[g * CHUNK + i] = w[g * CHUNK + i] * scale[j * BLOCK + i];
           base += w[g * CHUNK + i] * zero[j * BLOCK + i];
         }
         for (int64_t p = 0; p < span; p++) out[g * channels + j * span + p] += base;
       }
-      sums_byte(codes + j * span, folded, group, count, span, channels, out + j * span);
+      sums_uint8_t(codes + j * span, folded, group, count, span, channels, out + j * span);
     }
   }
 }
@@ -391,7 +414,7 @@ static void read_chunk(const Part *part, int64_t head, int64_t first, int64_t st
   order(&part->key, channels, place);
   for (int64_t g = 0; g < group; g++)
     for (int64_t p = 0; p < channels; p++) q[g * channels + p] = query[g * channels + place[p]] * shape->scale;
-  key_scores(&part->key, head, first, stop, group, channels, q, weights);
+  key_scores(&part->key, head, first, stop, group, channels, place, q, weights);
   for (int64_t g = 0; g < group; g++) {
     float *w = weights + g * CHUNK, *to = read + g * (channels + 2), peak = w[0], total = 0;
     if (scores) memcpy(scores + g * score_stride, w, count * sizeof(float));
@@ -411,8 +434,8 @@ static void read_chunk(const Part *part, int64_t head, int64_t first, int64_t st
     to[channels + 1] = total;
   }
   memset(sums, 0, group * channels * sizeof(float));
-  value_sums(&part->value, head, first, stop, group, channels, weights, sums);
   order(&part->value, channels, place);
+  value_sums(&part->value, head, first, stop, group, channels, place, weights, sums);
   for (int64_t g = 0; g < group; g++)
     for (int64_t p = 0; p < channels; p++) read[g * (channels + 2) + place[p]] = sums[g * channels + p];
 }

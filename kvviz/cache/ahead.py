@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kvviz.cache.layer import LayerCache
+from kvviz.quant import wide_dtype
 from kvviz.quant_config import QuantConfig
 
 #: more than so many tokens a layer are left to the layers: a long prompt must not be copied as a whole
@@ -53,15 +54,19 @@ def _seal(layers: Sequence[LayerCache], start: int, stop: int) -> None:
     }
     found = {side: layers[0].sealed.sides[side].code(exact[side], layers[0].sealed.tokens) for side in exact}
     for side, (parts, restored) in found.items():
-        energies = _energies(exact[side], restored)
+        signal, error = _energies(exact[side], restored)
+        torch._foreach_add_([layer.energy.signal[side] for layer in layers], list(signal.unbind()))
+        torch._foreach_add_([layer.energy.error[side] for layer in layers], list(error.unbind()))
+        own = {part: torch.split(x, 1) for part, x in parts.items()}
         for index, layer in enumerate(layers):
-            layer.sealed.sides[side].store({part: x[index : index + 1] for part, x in parts.items()})
-            layer.energy.add_sums(side, energies[0, index], energies[1, index])
+            layer.sealed.sides[side].store({part: x[index] for part, x in own.items()})
     for layer in layers:
         layer.sealed.tokens += stop - start
 
 
 def _energies(exact: Tensor, restored: Tensor) -> Tensor:
     """``(2, L, H_kv, D)`` float64: squares of exact values and of errors, summed over tokens."""
-    wide = exact.double()
-    return torch.stack([x.square().sum(2) for x in (wide, wide - restored.double())]).cpu()
+    wide = exact.to(wide_dtype(exact.dtype))
+    ones = wide.new_ones(1, wide.shape[2])  # a block is summed by a product, blocks in float64
+    both = (wide, wide - restored.to(wide.dtype))
+    return torch.stack([(ones @ x.square()).squeeze(2) for x in both]).double().cpu()

@@ -31,6 +31,7 @@ _OURS: dict[str, dict[str, object]] = {
     "kivi-4": _STREAMED
     | {"sink_size": 0, "block_size": 32, "key": "int4:channel:g32:minmax", "value": "int4:token:g32:minmax"},
     "full-stack": _K8V4 | {"offload": "host"},
+    "full-stack-disk": _K8V4 | {"offload": "disk"},
 }
 NAMES = (LIBRARY, *_OURS, *PEERS)
 

@@ -148,5 +148,4 @@ def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def divide(x: Tensor, scale: Tensor) -> Tensor:
     """``x / scale``, and 0 where the stored scale is 0 (0/0 would spread NaN through the softmax)."""
-    safe = torch.where(scale > 0, scale, torch.ones_like(scale))
-    return torch.where(scale > 0, x / safe, torch.zeros_like(x))
+    return x / torch.where(scale > 0, scale, torch.inf)

@@ -159,7 +159,7 @@ def test_several_tables_come_zipped(found):
 
 def test_progress_comes_with_an_estimate(make_context, monkeypatch, found):
     fake = FakeLab(found)
-    fake.pause_s = 0.1
+    fake.pause_s = 0.4
     client = Client(context_with(make_context, fake, monkeypatch))
     client.go()
     told = [line for line in client.lines if "90 s left" in line["text"]]
