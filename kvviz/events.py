@@ -195,8 +195,12 @@ class LogitMap:
     values: NDArray[np.float32]
 
 
-#: what a span of a :class:`StepTimeline` is; "wait": the device has nothing to do until a copy arrives
-TIMELINE_KINDS = ("compute", "copy_in", "copy_out", "host_attention", "wait")
+#: what a span of a :class:`StepTimeline` is; "wait": the device has nothing to do until something arrives;
+#: "look": somebody watches the run (for figures) and it stands still meanwhile
+TIMELINE_KINDS = ("compute", "copy_in", "copy_out", "host_attention", "wait", "look")
+#: what is not as it could be: copies are synchronous; host memory is pageable, because page-locked memory was
+#: refused; the host that computes is the device itself
+TIMELINE_NOTES = ("copies_synchronous", "pageable", "host_is_device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +208,9 @@ class StepTimeline:
     """What happened when in one step (all chunks of a prompt are one), measured, one entry a span, by start.
 
     ``kinds`` ``(N,)`` are places in :data:`TIMELINE_KINDS`; ``layers`` ``(N,)``, ``L`` for what follows the
-    last layer; ``start_ms`` and ``stop_ms`` ``(N,)`` count from the step's begin, pauses to look left out;
-    ``n_bytes`` ``(N,)`` is what was copied (or handed over). ``rows`` went through the model. ``notes`` say
-    what is not as it could be: "copies_synchronous", "pageable".
+    last layer; ``start_ms`` and ``stop_ms`` ``(N,)`` count from the step's begin; ``n_bytes`` ``(N,)`` is
+    what was copied, or for "host_attention" handed over (query, output and log-sum-exp). ``rows`` went
+    through the model. ``notes`` are some of :data:`TIMELINE_NOTES`.
     """
 
     rows: int
@@ -224,7 +228,7 @@ class StepState:
 
     ``tier_mass`` is ``(L, H, len(MASS_TIERS))`` float32, summing to 1, of the newest query row.
     ``received`` is ``(T,)`` float32: the newest row's weight on each token, mean over layers and heads.
-    ``head_summary`` is about all rows so far.
+    ``head_summary`` is about all rows so far. ``timeline`` is there where blocks are offloaded.
     """
 
     spans: tuple[Span, ...]
@@ -233,6 +237,7 @@ class StepState:
     received: NDArray[np.float32]
     head_summary: HeadSummary
     seal_error: SealError
+    timeline: StepTimeline | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,18 +48,31 @@ class Fetch:
         self._prefetch.close()
 
     @property
+    def is_synchronous(self) -> bool:
+        """True when nothing is computed while a copy is under way."""
+        return self._prefetch.is_synchronous
+
+    @property
     def n_bytes(self) -> int:
         """What the buffers take."""
         return self._prefetch.n_bytes
 
 
-def fetch_of(spaces: Sequence[Space], device: torch.device) -> Fetch | None:
+def fetch_of(spaces: Sequence[Space], device: torch.device, timeline: Timeline) -> Fetch | None:
     """None when everything is on the device."""
     places = {space.store.place for space in spaces}
     if places == {Place.DEVICE}:
         return None
     copies = open_copies(device, from_disk=Place.DISK in places)
-    return Fetch(Prefetch(device, copies, Timeline(device)))
+    return Fetch(Prefetch(device, copies, timeline))
+
+
+def notes_of(fetch: Fetch | None, spaces: Sequence[Space], device: torch.device) -> frozenset[str]:
+    """What is not as it could be, of :data:`kvviz.events.TIMELINE_NOTES`."""
+    notes = frozenset[str]().union(*(space.store.notes for space in spaces))
+    if fetch is not None and fetch.is_synchronous:
+        return notes | {"copies_synchronous"}
+    return notes | {"host_is_device"} if fetch is None and device.type == "cpu" else notes
 
 
 def _sources(sealed: SealedBlocks) -> dict[str, list[Tensor]]:

@@ -6,19 +6,24 @@ builds a full-precision copy of the sealed tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from kvviz.attention import Codes, Stored, Tile
-from kvviz.cache.pieces import Space, pieces_of
+from kvviz.cache.pieces import Piece, Space, pieces_of
 from kvviz.cache.prerotary import KeyTurn
 from kvviz.errors import KvvizError
 from kvviz.offload_config import Place
 from kvviz.quant import Parts, Quantizer, narrow, wide_dtype
 
 TILE_TOKENS = 1024
+
+#: what surrounds a write of so many bytes to where it is not computed
+Writing: TypeAlias = Callable[[int], AbstractContextManager[None]]
 
 
 class SealedSide:
@@ -31,8 +36,10 @@ class SealedSide:
         *,
         first: int,
         turn: KeyTurn | None = None,
+        writing: Writing | None = None,
     ) -> None:
         self.quantizer = quantizer
+        self._writing = writing
         self.first = first
         self.turn = turn
         self.pieces = pieces_of(spaces, quantizer.tokens_per_row)
@@ -66,10 +73,17 @@ class SealedSide:
             take = tokens - done if piece.room is None else min(piece.room, tokens - done)
             if take:
                 stop = done + take
-                piece.append({p: x[:, :, done // rows[p] : stop // rows[p]] for p, x in parts.items()}, take)
+                fresh = {p: x[:, :, done // rows[p] : stop // rows[p]] for p, x in parts.items()}
+                with self._write(piece, fresh):
+                    piece.append(fresh, take)
                 done = stop
         if done < tokens:
             raise KvvizError("offload_full", held=self.tokens, more=tokens - done)
+
+    def _write(self, piece: Piece, fresh: Parts) -> AbstractContextManager[None]:
+        if self._writing is None or piece.place is Place.DEVICE:
+            return nullcontext()
+        return self._writing(sum(part.nbytes for part in fresh.values()))
 
     def held(self, start: int, stop: int, device: torch.device) -> Parts:
         """Parts of sealed tokens ``[start, stop)``, whole blocks, on ``device``: views where they lie there
@@ -143,14 +157,16 @@ class SealedBlocks:
         device: torch.device,
         spaces: Sequence[Space],
         key_turn: KeyTurn | None = None,
+        writing: Writing | None = None,
     ) -> None:
+        """``writing`` surrounds what is written to the host or to disk."""
         self.first = first
         self.tokens = 0
         self.device = device
         self.block_size = key.block_size
         self.sides = {
-            "key": SealedSide(key, spaces, first=first, turn=key_turn),
-            "value": SealedSide(value, spaces, first=first),
+            "key": SealedSide(key, spaces, first=first, turn=key_turn, writing=writing),
+            "value": SealedSide(value, spaces, first=first, writing=writing),
         }
 
     def seal(self, keys: Tensor, values: Tensor) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ by one run at a time and shares nothing with other sessions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -28,7 +29,7 @@ from kvviz.cache import ledger
 from kvviz.cache.ahead import seal_ahead
 from kvviz.cache.apart import attend_apart
 from kvviz.cache.buffer import TokenBuffer
-from kvviz.cache.fetch import fetch_of
+from kvviz.cache.fetch import fetch_of, notes_of
 from kvviz.cache.layer import ExactPart, LayerCache
 from kvviz.cache.pieces import open_spaces
 from kvviz.cache.plan import PartPlan, Plan, StepPlan, joined, joined_exact
@@ -37,7 +38,8 @@ from kvviz.cache.sealed import SealedBlocks
 from kvviz.cache.shares import near_and_far
 from kvviz.config import CacheConfig, Middle, OffloadRead, Position, Prefill
 from kvviz.errors import KvvizError
-from kvviz.events import MemorySnapshot, SealError, Span, Tier
+from kvviz.events import MemorySnapshot, SealError, Span, StepTimeline, Tier
+from kvviz.offload import Timeline
 from kvviz.quant import Calibration, Quantizer, make_quantizer
 from kvviz.quant_config import QuantConfig
 
@@ -77,7 +79,9 @@ class CacheSession:
         self._spaces = open_spaces(config, device, n_layers, self._quantizer, block)
         self._on_host = config.offload_read is OffloadRead.ON_HOST
         self._fast = is_fast(dtype, device) and not self._on_host
-        self._fetch = None if self._on_host else fetch_of(self._spaces, device)
+        #: off until somebody switches it on
+        self.timeline = Timeline(device)
+        self._fetch = None if self._on_host else fetch_of(self._spaces, device, self.timeline)
         self.plan = Plan(config, self._spaces[0].most_tokens if self._spaces[0].is_near else 0)
         self._rotary = rotary
         self.key_turn = KeyTurn(rotary, dtype, device)
@@ -88,6 +92,7 @@ class CacheSession:
         """Forget every token and give the memory back."""
         if self._fetch is not None:
             self._fetch.close()
+        self.timeline.clear()
         self.seen_tokens = 0
         self._frozen_stop: int | None = None
         self._step: StepPlan | None = None
@@ -107,6 +112,7 @@ class CacheSession:
             device=self.device,
             spaces=self._spaces,
             key_turn=self.key_turn if key.prerotary else None,
+            writing=partial(self.timeline.blocking, "copy_out", index),
         )
         return LayerCache(
             sealed,
@@ -143,10 +149,13 @@ class CacheSession:
         self._frozen_stop = None
         if self.seen_tokens:
             seal_to = self.plan.sealed_stop(self.seen_tokens - 1)
+            self.timeline.begin(0)
             for layer in self.layers:
                 if len(layer.recent["key"]):  # a layer that was not read has nothing to seal
                     layer.seal(seal_to)
                     layer.settle(seal_to)
+                self.timeline.end_layer()
+            self.timeline.finish()
 
     def begin(self, rows: int) -> StepPlan:
         """Plan the next ``rows`` tokens; every layer then appends and reads once.
@@ -156,6 +165,7 @@ class CacheSession:
         """
         if self._step is not None:
             raise KvvizError("step_unfinished")
+        self.timeline.begin(rows)
         step = self.plan.step(self.seen_tokens, self.seen_tokens + rows, self._frozen_stop)
         self._step = step
         self._reads = step.parts if self._on_host else joined(step.parts)
@@ -195,31 +205,37 @@ class CacheSession:
             self._fetch.release(cache.sealed)
         cache.settle(step.keep_from)
         cache.sealed.let_go()
+        self.timeline.end_layer()
         return output
 
     def _read_tiles(self, layer: int, query: Tensor, parts: list[Part], scale: float) -> Tensor:
         step, keep = self._current(), self.observer is not None
         far_at = [part.tier for part in self._reads].index(Tier.OFFLOADED) if self._reads_apart else None
+        timing = partial(self.timeline.on_host, layer)
         if far_at is None:
             result = attend(query, parts, scale, keep_scores=keep)
         else:
-            result = attend_apart(query, parts, self._reads, far_at, scale, keep_scores=keep)
+            result = attend_apart(
+                query, parts, self._reads, far_at, scale, keep_scores=keep, timing=timing
+            )
         if self.observer is not None:
-            if len(self._reads) < len(step.parts):
-                cache = self.layers[layer]
-                result.part_lse[:] = near_and_far(cache, step, self._reads, result.part_lse, query, scale)
-            self.observer(layer, result, step)
+            with self.timeline.blocking("look", layer):
+                if len(self._reads) < len(step.parts):
+                    cache = self.layers[layer]
+                    result.part_lse[:] = near_and_far(cache, step, self._reads, result.part_lse, query, scale)
+                self.observer(layer, result, step)
         return result.output
 
     def _read_fast(self, layer: int, query: Tensor, parts: list[Part], scale: float) -> Tensor:
         watched = self.observer is not None
         reading = read(query, parts, scale, self.kernel, keep_scores=watched)
         if self.observer is not None:
-            step = self._current()
-            if self._looks is None:
-                self._looks = (self._rules_of(step.parts), self._turns_of(step, step.parts))
-            seen = self._parts(self.layers[layer], query, step.parts, *self._looks)
-            self.observer(layer, look(query, seen, scale, reading), step)
+            with self.timeline.blocking("look", layer):
+                step = self._current()
+                if self._looks is None:
+                    self._looks = (self._rules_of(step.parts), self._turns_of(step, step.parts))
+                seen = self._parts(self.layers[layer], query, step.parts, *self._looks)
+                self.observer(layer, look(query, seen, scale, reading), step)
         return reading.output
 
     def _parts(
@@ -247,6 +263,7 @@ class CacheSession:
             self._fetch.drop()
         self.seen_tokens = self._current().stop
         self._step = None
+        self.timeline.finish()
 
     def _current(self) -> StepPlan:
         if self._step is None:
@@ -316,6 +333,10 @@ class CacheSession:
                 stacked = torch.stack([getattr(layer.energy, kind)[side] for layer in self.layers])
                 energies[f"{side}_{kind}"] = stacked.numpy()
         return SealError(sealed_tokens=self.layers[0].sealed.tokens, **energies)
+
+    def take_timeline(self) -> StepTimeline | None:
+        """What happened when since this was asked last; None where nothing was recorded."""
+        return self.timeline.take(notes_of(self._fetch, self._spaces, self.device))
 
     @property
     def staging_bytes(self) -> int:

@@ -111,6 +111,7 @@ class _Run:
         try:
             session = self._model.new_session(self._config.cache)
             session.observer = self._capture
+            session.timeline.enabled = not self._config.cache.offload.is_none
             reason = yield from self._generate(session)
             yield self._finished(reason)
         except KvvizError as error:
@@ -192,6 +193,7 @@ class _Run:
                 received=self._capture.received,
                 head_summary=self._capture.head_summary,
                 seal_error=session.seal_error(),
+                timeline=session.take_timeline(),
             ),
         )
 

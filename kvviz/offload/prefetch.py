@@ -106,6 +106,11 @@ class Prefetch:
         self._slots = (_Slot(), _Slot())
 
     @property
+    def is_synchronous(self) -> bool:
+        """True when nothing is computed while a copy is under way."""
+        return self._copies.is_synchronous
+
+    @property
     def n_bytes(self) -> int:
         """What both buffers take on the device."""
         return sum(tensor.nbytes for slot in self._slots for tensor in slot.buffers.values())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from kvviz.events import TIMELINE_KINDS, StepTimeline
+from kvviz.events import TIMELINE_KINDS, TIMELINE_NOTES, StepTimeline
 
 #: seconds of the host's clock, or an event of a CUDA stream
 Moment: TypeAlias = Any
@@ -67,8 +67,21 @@ class Timeline:
             self._spans.append(_Span(kind, layer, start, stop, n_bytes))
 
     @contextmanager
+    def on_host(self, layer: int, n_bytes: int) -> Iterator[None]:
+        """The host computes its part of ``layer``'s attention; a device that is not the host waits for it
+        once its own part is done. ``n_bytes`` are handed over both ways."""
+        if not self._cuda:
+            with self.blocking("host_attention", layer, n_bytes):
+                yield
+            return
+        with self.blocking("wait", layer):
+            start = time.perf_counter()
+            yield
+            self.add("host_attention", layer, start, time.perf_counter(), n_bytes)
+
+    @contextmanager
     def blocking(self, kind: str, layer: int, n_bytes: int = 0) -> Iterator[None]:
-        """Something during which nothing is computed; "" is left out of the record."""
+        """Something during which nothing is computed; only the outermost counts."""
         if not self.enabled or self._zero is None or self._depth:
             yield
             return
@@ -80,8 +93,7 @@ class Timeline:
         finally:
             self._depth -= 1
             self._since = self.moment()
-            if kind:
-                self.add(kind, layer, start, self._since, n_bytes)
+            self.add(kind, layer, start, self._since, n_bytes)
 
     def end_layer(self) -> None:
         """The layer has read; what is computed from here on counts for the next."""
@@ -103,11 +115,16 @@ class Timeline:
         self._offset_ms += max((stop for _, _, _, stop, _ in spans), default=0.0)
         self._zero = None
 
+    def clear(self) -> None:
+        """Forget everything, a step that was broken off with it."""
+        self._zero, self._depth = None, 0
+        self._spans, self._done, self._rows, self._offset_ms = [], [], 0, 0.0
+
     def take(self, notes: frozenset[str]) -> StepTimeline | None:
         """What was recorded since last time; None when nothing was. ``notes`` say how."""
-        if not self._done:
+        done = sorted((span for span in self._done if span[3] > span[2] or span[4]), key=lambda span: span[2])
+        if not done:
             return None
-        done = sorted((span for span in self._done if span[3] > span[2]), key=lambda span: span[2])
         kinds, layers, starts, stops, sizes = zip(*done, strict=True)
         found = StepTimeline(
             rows=self._rows,
@@ -116,9 +133,9 @@ class Timeline:
             start_ms=np.asarray(starts, dtype=np.float32),
             stop_ms=np.asarray(stops, dtype=np.float32),
             n_bytes=np.asarray(sizes, dtype=np.int64),
-            notes=tuple(sorted(notes)),
+            notes=tuple(note for note in TIMELINE_NOTES if note in notes),
         )
-        self._done, self._rows, self._offset_ms = [], 0, 0.0
+        self.clear()
         return found
 
     def _ms(self, moment: Moment) -> float:
