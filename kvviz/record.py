@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvviz import timeline
 from kvviz.errors import KvvizError
 from kvviz.events import (
     MASS_TIERS,
@@ -30,6 +31,7 @@ from kvviz.events import (
     RunStarted,
     SealError,
     Span,
+    StepTimeline,
     Tier,
     TokenGenerated,
     TokenLabel,
@@ -62,6 +64,7 @@ class RunRecord:
     tier_mass: list[NDArray[np.float32]] = field(default_factory=list)
     received: list[NDArray[np.float32]] = field(default_factory=list)
     head_summary: list[HeadSummary] = field(default_factory=list)
+    timelines: list[StepTimeline | None] = field(default_factory=list)
     seal_error: SealError | None = None
     grid: MapGrid | None = None
     attention: NDArray[np.float16] | None = None  # (L, H, cells, cells)
@@ -147,6 +150,7 @@ class RunRecord:
         self.tier_mass.append(state.tier_mass)
         self.received.append(state.received)
         self.head_summary.append(state.head_summary)
+        self.timelines.append(state.timeline)
         self.seal_error = state.seal_error
 
     # -- storage ---------------------------------------------------------------------------------
@@ -187,6 +191,7 @@ class RunRecord:
             arrays["edges"] = self.grid.edges
         if self.attention is not None:
             arrays["attention"] = self.attention
+        arrays |= timeline.to_arrays(self.timelines)
         if self.seal_error is not None:
             for name in _ENERGIES:
                 arrays[name] = getattr(self.seal_error, name)
@@ -218,6 +223,7 @@ class RunRecord:
             ttft_ms=header["ttft_ms"],
             tpot_ms=header["tpot_ms"],
             message=header["message"],
+            timelines=timeline.from_arrays(arrays, len(header["memory"])),
         )
         if "tier_mass" in arrays:
             record.tier_mass = list(arrays["tier_mass"])

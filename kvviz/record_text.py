@@ -1,8 +1,9 @@
 """A run's record as text small enough to be passed on, and back without trusting a byte of it.
 
 Left out are the attention maps (tens of megabytes). Shares of attention are rounded, and where the whole
-would be too large, they are kept for every second, fourth, ... step only: a step that was left out holds
-not-a-number, never a made-up one. All else is exact, energies to single precision. Knows no page and no file.
+would be too large, they and timelines are kept for every second, fourth, ... step only: a step that was left
+out holds not-a-number, or no timeline, never a made-up one. All else is exact, energies to single precision.
+Knows no page and no file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from kvviz import timeline
 from kvviz.array_text import (
     FINE_LEVELS,
     LEVELS,
@@ -39,7 +41,10 @@ _MOST_LABEL = 200
 _ENDED = ("eos", "length", "stopped", "failed")
 _ENERGIES = ("key_signal", "key_error", "value_signal", "value_error")
 _EXACT = {"prompt_ids": "<i4", "generated_ids": "<i4", "received_lengths": "<i4", "head_rows": "<i4",
-          "logprobs": "<f8", "step_ms": "<f8", **dict.fromkeys(_ENERGIES, "<f4")}  # fmt: skip
+          "timeline_lengths": "<i4", "timeline_rows": "<i4", "timeline_notes": "<i4", "timeline_kinds": "<i4",
+          "timeline_layers": "<i4", "timeline_start_ms": "<f4", "timeline_stop_ms": "<f4",
+          "timeline_n_bytes": "<f8", "logprobs": "<f8", "step_ms": "<f8",
+          **dict.fromkeys(_ENERGIES, "<f4")}  # fmt: skip
 _LEVELS = {"tier_mass": LEVELS, "received": LEVELS}  # all others: FINE_LEVELS
 _MAPS = ("attention", "edges")
 
@@ -83,7 +88,7 @@ def from_text(plain: Any, allowance: Allowance) -> RunRecord:
 
 
 def _thinned(record: RunRecord, stride: int) -> RunRecord:
-    """Without maps; shares of attention of every ``stride``-th step, counted back from the last."""
+    """Without maps; shares of attention and timelines of every ``stride``-th step, from the last."""
     steps = len(record.tier_mass)
     keep = [(steps - 1 - i) % stride == 0 for i in range(steps)]
     return replace(
@@ -92,6 +97,7 @@ def _thinned(record: RunRecord, stride: int) -> RunRecord:
         grid=None,
         tier_mass=[m if k else np.full_like(m, np.nan) for m, k in zip(record.tier_mass, keep, strict=True)],
         received=[r if k else r[:0] for r, k in zip(record.received, keep, strict=True)],
+        timelines=[t if k else None for t, k in zip(record.timelines, keep, strict=False)],
     )
 
 
@@ -183,6 +189,8 @@ def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "head_tier_mass": (steps, *heads, len(MASS_TIERS)),
         "head_entropy": (steps, *heads),
         "head_distance": (steps, *heads),
+        **dict.fromkeys(timeline.ARRAYS, (-1,)),
+        **dict.fromkeys(timeline.PER_STEP, (steps,)),
         **dict.fromkeys(_ENERGIES, energies),
     }
 
@@ -206,6 +214,7 @@ def _check(record: RunRecord) -> None:
         raise ValueError("tokens")
     if record.tier_mass and len(record.received) != steps:
         raise ValueError("received")
+    timeline.check(record.timelines, model.n_layers)
     for step in range(steps):
         seen = prompt + step
         _check_spans(record, step, seen)

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "kvviz"
 BASE = {
     "config", "quant_config", "events", "record", "errors", "units", "catalogue", "experiment", "schemes",
     "comparison", "comparison_request", "comparison_words", "offload_config",
-    "array_text", "link_values", "permalink", "plain", "record_text", "report",
+    "array_text", "link_values", "timeline", "permalink", "plain", "record_text", "report",
 }  # fmt: skip
 #: room -> what it may import of kvviz, itself and BASE apart
 ALLOWED = {

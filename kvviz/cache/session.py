@@ -215,9 +215,7 @@ class CacheSession:
         if far_at is None:
             result = attend(query, parts, scale, keep_scores=keep)
         else:
-            result = attend_apart(
-                query, parts, self._reads, far_at, scale, keep_scores=keep, timing=timing
-            )
+            result = attend_apart(query, parts, self._reads, far_at, scale, keep_scores=keep, timing=timing)
         if self.observer is not None:
             with self.timeline.blocking("look", layer):
                 if len(self._reads) < len(step.parts):

@@ -106,6 +106,7 @@ def _frozen(record: RunRecord) -> RunRecord:
         tier_mass=list(record.tier_mass),
         received=list(record.received),
         head_summary=list(record.head_summary),
+        timelines=list(record.timelines),
     )
 
 
