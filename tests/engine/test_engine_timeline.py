@@ -123,7 +123,10 @@ def test_recording_changes_no_number(model) -> None:
     def logits(enabled: bool) -> torch.Tensor:
         session = model.new_session(asked("disk").cache)
         session.timeline.enabled = enabled
-        rows = [model.forward(list(range(start, start + 6)), session, last_only=False) for start in range(0, 60, 6)]
+        rows = [
+            model.forward(list(range(start, start + 6)), session, last_only=False)
+            for start in range(0, 60, 6)
+        ]
         assert (session.take_timeline() is not None) == enabled
         assert session.take_timeline() is None
         return torch.cat(rows)
