@@ -24,6 +24,7 @@ class Link:
     """A connection between the device and cheaper memory, at its nominal rate in each direction."""
 
     key: str
+    name: str
     bytes_per_s: float
 
     def ms(self, n_bytes: float) -> float:
@@ -33,12 +34,18 @@ class Link:
 
 #: PCIe with 16 lanes, NVLink-C2C, and an NVMe disk on 4 lanes of PCIe 4; GB are 10^9 bytes.
 LINKS = (
-    Link("pcie3", 15.75e9),
-    Link("pcie4", 31.5e9),
-    Link("pcie5", 63e9),
-    Link("nvlink_c2c", 450e9),
-    Link("nvme", 7.88e9),
+    Link("pcie3", "PCIe 3 x16", 15.75e9),
+    Link("pcie4", "PCIe 4 x16", 31.5e9),
+    Link("pcie5", "PCIe 5 x16", 63e9),
+    Link("nvlink_c2c", "NVLink-C2C", 450e9),
+    Link("nvme", "NVMe (PCIe 4 x4)", 7.88e9),
 )
+USUAL_LINK = "pcie4"
+
+
+def link_named(key: str) -> Link:
+    """One of :data:`LINKS`; the usual one where there is none of this key."""
+    return next((link for link in LINKS if link.key == key), LINKS[1])
 
 
 @dataclass(frozen=True, slots=True)

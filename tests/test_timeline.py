@@ -82,8 +82,8 @@ def test_a_link_is_bytes_over_its_rate() -> None:
     assert {link.key: link.bytes_per_s / 1e9 for link in LINKS} == {
         "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63, "nvlink_c2c": 450, "nvme": 7.88
     }  # fmt: skip
-    assert Link("x", 1e9).ms(2_000_000) == 2
-    found = link_times(SYNCHRONOUS, Link("x", 500_000))  # 500 bytes a ms
+    assert Link("x", "", 1e9).ms(2_000_000) == 2
+    found = link_times(SYNCHRONOUS, Link("x", "", 500_000))  # 500 bytes a ms
     assert (found.in_ms, found.out_ms, found.handed_ms) == (8, 1, 0)
     # layer 0 hides behind nothing: 2 ms; layer 1 takes 6 ms while layer 0 computes 4
     assert found.waits_ms == 4
@@ -96,7 +96,7 @@ def test_each_chunk_hides_behind_its_own_layers() -> None:
         ("copy_in", 1, 0, 1, 1000), ("compute", 0, 1, 2, 0), ("compute", 1, 2, 3, 0), ("compute", 2, 3, 4, 0),
         ("copy_in", 1, 4, 5, 1000), ("compute", 0, 5, 95, 0), ("compute", 2, 95, 96, 0),
     )  # fmt: skip
-    assert link_times(chunks, Link("x", 100_000)).waits_ms == pytest.approx(10 - 1 + 0)
+    assert link_times(chunks, Link("x", "", 100_000)).waits_ms == pytest.approx(10 - 1 + 0)
 
 
 def same(a: StepTimeline | None, b: StepTimeline | None) -> bool:

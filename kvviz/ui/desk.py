@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from kvviz.timeline import USUAL_LINK
+
 Shown = Literal["a", "b", "both"]
 Mode = Literal["probability", "logits", "mean"]
 SHOWN: tuple[Shown, ...] = ("a", "b", "both")
@@ -42,6 +44,15 @@ class AtlasChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class OffloadChoice:
+    """What the Offload tab shows: a configuration, a step (None follows the latest), a link."""
+
+    shown: int = 1
+    step: int | None = None
+    link: str = USUAL_LINK
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """Something to recompute: logits of ``layer``, or (with a window of tokens) an exact tile of it."""
 
@@ -63,6 +74,7 @@ class Desk:
 
     visible: str = "run"
     choice: AtlasChoice = field(default_factory=AtlasChoice)
+    offload: OffloadChoice = field(default_factory=OffloadChoice)
     wish: Wish | None = None
     fulfilled: Wish | None = None  # what ``logits`` is about
     logits: Mapping[int, Any] = field(default_factory=dict)

@@ -29,6 +29,10 @@ INTERVALS: Mapping[str, float] = MappingProxyType(
         "atlas_table": 2.0,
         "atlas_strip_a": 0.5,
         "atlas_strip_b": 0.5,
+        "offload_timeline": 1.5,
+        "offload_said": 1.0,
+        "offload_tables": 1.5,
+        "offload_links": 1.5,
     }
 )
 #: A view that grows is sent less often, so that none fills the line.

@@ -20,6 +20,7 @@ from kvviz.ui.context import AppContext
 from kvviz.ui.desk import NOTHING_RECOMPUTED
 from kvviz.ui.frames import TICK, FrameClock
 from kvviz.ui.line import place_notice
+from kvviz.ui.offload_handlers import offload_builders
 from kvviz.ui.rail import read_inputs
 from kvviz.ui.runs import LiveRun, ViewChoice
 from kvviz.ui.status import load_notice
@@ -146,6 +147,8 @@ class RunHandlers:
         records = run.snapshot()
         if desk.visible == "attention":
             return atlas_builders(records, desk, run.id)
+        if desk.visible == "offload":
+            return dict(offload_builders(records, desk.offload))
         return run_builders(records, run) if desk.visible == "run" else {}
 
     def _fill(self, views: dict[str, Any]) -> list[Any]:

@@ -44,6 +44,13 @@ class AtlasParts:
 
 
 @dataclass(frozen=True)
+class OffloadParts:
+    """The Offload tab: its live views by name."""
+
+    views: dict[str, gr.HTML]
+
+
+@dataclass(frozen=True)
 class CompareParts:
     """The Compare tab: its rail, its live views by name, what chooses the maps, and the line above them."""
 
@@ -63,4 +70,5 @@ class Page:
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     run: RunParts | None = None
     atlas: AtlasParts | None = None
+    offload: OffloadParts | None = None
     compare: CompareParts | None = None

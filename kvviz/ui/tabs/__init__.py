@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kvviz.ui.tabs import attention, calculator, compare, lab, lessons, quant, run
+from kvviz.ui.tabs import attention, calculator, compare, lab, lessons, offload, quant, run
 
-TABS = (run, attention, lab, quant, compare, lessons, calculator)
+TABS = (run, attention, lab, quant, offload, compare, lessons, calculator)

@@ -40,8 +40,9 @@ def wire(context: AppContext, page: Page) -> None:
     """A run fills the views of whichever tab is visible."""
     assert page.run is not None
     assert page.atlas is not None
+    assert page.offload is not None
     run, atlas = page.run, page.atlas
-    filled = run.views | atlas.views | {"notice": atlas.notice, "stop": atlas.stop}
+    filled = run.views | atlas.views | page.offload.views | {"notice": atlas.notice, "stop": atlas.stop}
     handlers = RunHandlers(context, tuple(filled))
     _wire_run(handlers, run, atlas, list(filled.values()))
     _wire_views(handlers, run.run_id, run.views, run.controls)

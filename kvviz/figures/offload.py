@@ -1,0 +1,183 @@
+"""What a run's offloading came to: sentences and tables, measured, and computed for other links.
+
+Knows records and sums of :mod:`kvviz.timeline`; draws nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.catalogue import text
+from kvviz.events import TIMELINE_KINDS, StepTimeline
+from kvviz.figures.theme import run_letter
+from kvviz.figures.timeline import empty_sentence, step_of, timeline_at
+from kvviz.record import RunRecord
+from kvviz.timeline import COPIES, LINKS, Costs, Link, costs, link_times
+from kvviz.units import format_bytes, format_count, format_ms, format_share
+
+#: Moved or handed over; the other kinds carry no bytes.
+CARRIED = (*COPIES, "host_attention")
+
+
+def decode_costs(record: RunRecord) -> Costs | None:
+    """All steps but the prompt's."""
+    return costs(record.timelines[1:])
+
+
+def sentences(record: RunRecord, index: int, step: int | None) -> list[str]:
+    """What a step and all decode steps came to, and what is not as it could be."""
+    timeline = timeline_at(record, step)
+    if timeline is None:
+        return [empty_sentence(record)]
+    shown, decode = costs([timeline]), decode_costs(record)
+    assert shown is not None
+    at = step_of(record, step)
+    said = [
+        text(
+            f"offload.said.{'prompt' if at == 0 else 'step'}",
+            letter=run_letter(index),
+            step=format_count(at),
+            last=format_count(len(record.timelines) - 1),
+            rows=format_count(shown.rows),
+            total=format_ms(shown.total_ms),
+            compute=format_ms(shown.ms["compute"]),
+            carried_in=format_bytes(shown.n_bytes["copy_in"]),
+            carried_out=format_bytes(shown.n_bytes["copy_out"]),
+        ),
+        _overlap(shown),
+    ]
+    if decode is not None:
+        said.append(
+            text(
+                "offload.said.decode",
+                steps=format_count(decode.steps),
+                carried_in=format_bytes(decode.bytes_per_token("copy_in")),
+                carried_out=format_bytes(decode.bytes_per_token("copy_out")),
+                handed=format_bytes(decode.bytes_per_token("host_attention")),
+                overlap=format_share(decode.overlap),
+            )
+        )
+    return [*said, *(text(f"offload.note.{note}") for note in shown.notes)]
+
+
+def _overlap(shown: Costs) -> str:
+    if shown.overlap is None:
+        return text("offload.said.no_copy")
+    return text("offload.said.overlap", overlap=format_share(shown.overlap), copying=format_ms(shown.copy_ms))
+
+
+def link_sentence(timeline: StepTimeline, link: Link) -> str:
+    """What a link would take for a step, and whether that would hide."""
+    times = link_times(timeline, link)
+    shown = costs([timeline])
+    assert shown is not None
+    values = {
+        "link": link.name,
+        "rate": rate(link),
+        "carried_in": format_bytes(shown.n_bytes["copy_in"]),
+        "carried_out": format_bytes(shown.n_bytes["copy_out"]),
+        "in_ms": format_ms(times.in_ms),
+        "out_ms": format_ms(times.out_ms),
+        "compute": format_ms(shown.ms["compute"]),
+        "waits": format_ms(times.waits_ms),
+        "hidden": format_share(times.hidden),
+        "handed": format_bytes(shown.n_bytes["host_attention"]),
+        "handed_ms": format_ms(times.handed_ms),
+    }
+    if shown.n_bytes["host_attention"] and not shown.n_bytes["copy_in"]:
+        return text("offload.link.handed", **values)
+    return text(f"offload.link.{'nothing' if times.hidden is None else 'said'}", **values)
+
+
+def rate(link: Link) -> str:
+    """``31.5 GB/s``."""
+    return f"{link.bytes_per_s / 1e9:g} GB/s"
+
+
+def kind_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
+    """Time and bytes by kind: the step, a mean decode step, the prompt. None without a timeline."""
+    shown = costs([timeline_at(record, step)])
+    if shown is None:
+        return None
+    decode, prompt = decode_costs(record), costs(record.timelines[:1])
+    cells: list[list[str]] = []
+    sort: list[list[Any]] = []
+    for kind in TIMELINE_KINDS:
+        if not any(found.n_spans[kind] for found in (shown, decode, prompt) if found is not None):
+            continue
+        carries = kind in CARRIED
+        row = [
+            text(f"offload.kind.{kind}.name"),
+            shown.ms[kind],
+            shown.ms[kind] / shown.total_ms if shown.total_ms else None,
+            shown.n_bytes[kind] if carries else None,
+            decode.ms[kind] / decode.steps if decode else None,
+            decode.bytes_per_token(kind) if decode and carries else None,
+            prompt.ms[kind] if prompt else None,
+            prompt.bytes_per_token(kind) if prompt and carries else None,
+        ]
+        sort.append(row)
+        cells.append([_cell(value, unit) for value, unit in zip(row, _KIND_UNITS, strict=True)])
+    return _table("kinds", tuple(_KIND_COLUMNS), cells, sort)
+
+
+_KIND_COLUMNS = {
+    "kind": "text", "step_ms": "ms", "step_share": "share", "step_bytes": "bytes", "decode_ms": "ms",
+    "decode_bytes": "bytes", "prompt_ms": "ms", "prompt_bytes": "bytes",
+}  # fmt: skip
+_KIND_UNITS = tuple(_KIND_COLUMNS.values())
+_LINK_COLUMNS = {
+    "link": "text", "rate": "rate", "in_ms": "ms", "out_ms": "ms", "handed_ms": "ms", "waits_ms": "ms",
+    "hidden": "share",
+}  # fmt: skip
+
+
+def link_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
+    """Every link for the step's bytes, computed. None without a timeline."""
+    timeline = timeline_at(record, step)
+    if timeline is None:
+        return None
+    sort: list[list[Any]] = []
+    for link in LINKS:
+        times = link_times(timeline, link)
+        numbers = [times.in_ms, times.out_ms, times.handed_ms, times.waits_ms, times.hidden]
+        sort.append([link.name, link.bytes_per_s / 1e9, *numbers])
+    units = tuple(_LINK_COLUMNS.values())
+    cells = [[_cell(value, unit) for value, unit in zip(row, units, strict=True)] for row in sort]
+    return _table("links", tuple(_LINK_COLUMNS), cells, sort)
+
+
+def _cell(value: Any, unit: str) -> str:
+    if value is None:
+        return "–"
+    match unit:
+        case "ms":
+            return format_ms(value)
+        case "share":
+            return format_share(value)
+        case "bytes":
+            return format_bytes(value)
+        case "rate":
+            return f"{value:g} GB/s"
+        case _:
+            return str(value)
+
+
+def _table(
+    name: str, columns: tuple[str, ...], cells: list[list[str]], sort: list[list[Any]]
+) -> dict[str, Any]:
+    heads = [
+        {
+            "label": text(f"offload.column.{column}.label"),
+            "info": text(f"offload.column.{column}.info"),
+            "number": place > 0,
+        }
+        for place, column in enumerate(columns)
+    ]
+    return {
+        "title": text(f"offload.table.{name}"),
+        "columns": heads,
+        "cells": cells,
+        "sort": sort,
+        "open": True,
+    }
