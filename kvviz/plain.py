@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz import timeline
 from kvviz.events import MASS_TIERS
 from kvviz.record import RunRecord
 
@@ -32,6 +33,7 @@ def run_dict(record: RunRecord) -> dict[str, Any]:
         "ttft_ms": record.ttft_ms,
         "tpot_ms": record.tpot_ms,
         "tier_mass": mass_by_layer(record),
+        "timeline": timeline.to_plain(record.timelines),
         "model": facts.name if facts else None,
         "weights_hash": facts.weights_hash if facts else None,
         "dtype": facts.dtype if facts else None,

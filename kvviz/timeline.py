@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from kvviz.events import TIMELINE_KINDS, TIMELINE_NOTES, StepTimeline
 
 COPIES = ("copy_in", "copy_out")
+#: Moved or handed over; the other kinds carry no bytes.
+CARRIED = (*COPIES, "host_attention")
 #: while one of these goes on, a copy beside it costs nothing
 WORK = ("compute", "host_attention")
 
@@ -177,6 +179,43 @@ def _starts(timeline: StepTimeline) -> NDArray[np.float64]:
 
 def _stops(timeline: StepTimeline) -> NDArray[np.float64]:
     return timeline.stop_ms.astype(np.float64)
+
+
+def to_plain(timelines: Sequence[StepTimeline | None]) -> dict[str, Any] | None:
+    """The prompt and all steps after it as plain JSON values, measured; None where nothing was recorded. The
+    links are computed from the bytes of the last step."""
+    latest = next((timeline for timeline in reversed(timelines) if timeline is not None), None)
+    if latest is None:
+        return None
+    prompt, decode = costs(timelines[:1]), costs(timelines[1:])
+    return {
+        "prompt": None if prompt is None else _plain_costs(prompt),
+        "decode": None if decode is None else _plain_costs(decode),
+        "links": {link.key: _plain_times(link_times(latest, link)) for link in LINKS},
+    }
+
+
+def _plain_costs(found: Costs) -> dict[str, Any]:
+    return {
+        "steps": found.steps,
+        "tokens": found.rows,
+        "total_ms": found.total_ms,
+        "ms": dict(found.ms),
+        "bytes": {kind: found.n_bytes[kind] for kind in CARRIED},
+        "bytes_per_token": {kind: found.bytes_per_token(kind) for kind in CARRIED},
+        "overlap": found.overlap,
+        "notes": list(found.notes),
+    }
+
+
+def _plain_times(times: LinkTimes) -> dict[str, float]:
+    return {
+        "bytes_per_s": times.link.bytes_per_s,
+        "in_ms": times.in_ms,
+        "out_ms": times.out_ms,
+        "handed_ms": times.handed_ms,
+        "waits_ms": times.waits_ms,
+    }
 
 
 # -- storage -------------------------------------------------------------------------------------------------

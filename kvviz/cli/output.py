@@ -86,4 +86,10 @@ def run_table(plain: dict[str, Any]) -> str:
     for tier in MASS_TIERS if layers else ():
         share = sum(layer[tier.value] for layer in layers) / len(layers)
         rows.append((text("cli.row.mass", tier=tier.value), format_share(share)))
+    decode = (plain["timeline"] or {}).get("decode")
+    if decode is not None:
+        for kind in ("in", "out"):
+            n_bytes = decode["bytes_per_token"][f"copy_{kind}"]
+            rows.append((text(f"cli.row.carried_{kind}"), format_bytes(n_bytes)))
+        rows.append((text("cli.row.overlap"), format_share(decode["overlap"])))
     return f"{plain['text']}\n\n{table(rows)}"

@@ -12,11 +12,8 @@ from kvviz.events import TIMELINE_KINDS, StepTimeline
 from kvviz.figures.theme import run_letter
 from kvviz.figures.timeline import empty_sentence, step_of, timeline_at
 from kvviz.record import RunRecord
-from kvviz.timeline import COPIES, LINKS, Costs, Link, costs, link_times
+from kvviz.timeline import CARRIED, LINKS, Costs, Link, costs, link_times
 from kvviz.units import format_bytes, format_count, format_ms, format_share
-
-#: Moved or handed over; the other kinds carry no bytes.
-CARRIED = (*COPIES, "host_attention")
 
 
 def decode_costs(record: RunRecord) -> Costs | None:
@@ -53,10 +50,11 @@ def sentences(record: RunRecord, index: int, step: int | None) -> list[str]:
                 steps=format_count(decode.steps),
                 carried_in=format_bytes(decode.bytes_per_token("copy_in")),
                 carried_out=format_bytes(decode.bytes_per_token("copy_out")),
-                handed=format_bytes(decode.bytes_per_token("host_attention")),
                 overlap=format_share(decode.overlap),
             )
         )
+        handed = decode.bytes_per_token("host_attention")
+        said += [text("offload.said.handed", handed=format_bytes(handed))] if handed else []
     return [*said, *(text(f"offload.note.{note}") for note in shown.notes)]
 
 
@@ -118,7 +116,7 @@ def kind_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
         ]
         sort.append(row)
         cells.append([_cell(value, unit) for value, unit in zip(row, _KIND_UNITS, strict=True)])
-    return _table("kinds", tuple(_KIND_COLUMNS), cells, sort)
+    return _table("kinds", list(_KIND_COLUMNS), cells, sort)
 
 
 _KIND_COLUMNS = {
@@ -127,24 +125,26 @@ _KIND_COLUMNS = {
 }  # fmt: skip
 _KIND_UNITS = tuple(_KIND_COLUMNS.values())
 _LINK_COLUMNS = {
-    "link": "text", "rate": "rate", "in_ms": "ms", "out_ms": "ms", "handed_ms": "ms", "waits_ms": "ms",
-    "hidden": "share",
+    "link": "text", "in_ms": "ms", "out_ms": "ms", "handed_ms": "ms", "waits_ms": "ms", "hidden": "share",
 }  # fmt: skip
 
 
 def link_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
-    """Every link for the step's bytes, computed. None without a timeline."""
+    """Every link for the step's bytes, computed; columns of nothing but zeros are left out. None without a
+    timeline."""
     timeline = timeline_at(record, step)
     if timeline is None:
         return None
-    sort: list[list[Any]] = []
+    rows = []
     for link in LINKS:
         times = link_times(timeline, link)
-        numbers = [times.in_ms, times.out_ms, times.handed_ms, times.waits_ms, times.hidden]
-        sort.append([link.name, link.bytes_per_s / 1e9, *numbers])
-    units = tuple(_LINK_COLUMNS.values())
-    cells = [[_cell(value, unit) for value, unit in zip(row, units, strict=True)] for row in sort]
-    return _table("links", tuple(_LINK_COLUMNS), cells, sort)
+        numbers = (times.in_ms, times.out_ms, times.handed_ms, times.waits_ms, times.hidden)
+        values = (f"{link.name}, {rate(link)}", *numbers)
+        rows.append(dict(zip(_LINK_COLUMNS, values, strict=True)))
+    columns = [name for name in _LINK_COLUMNS if any(row[name] for row in rows)]
+    sort = [[row[name] for name in columns] for row in rows]
+    cells = [[_cell(row[name], _LINK_COLUMNS[name]) for name in columns] for row in rows]
+    return _table("links", columns, cells, sort)
 
 
 def _cell(value: Any, unit: str) -> str:
@@ -157,15 +157,11 @@ def _cell(value: Any, unit: str) -> str:
             return format_share(value)
         case "bytes":
             return format_bytes(value)
-        case "rate":
-            return f"{value:g} GB/s"
         case _:
             return str(value)
 
 
-def _table(
-    name: str, columns: tuple[str, ...], cells: list[list[str]], sort: list[list[Any]]
-) -> dict[str, Any]:
+def _table(name: str, columns: list[str], cells: list[list[str]], sort: list[list[Any]]) -> dict[str, Any]:
     heads = [
         {
             "label": text(f"offload.column.{column}.label"),

@@ -30,8 +30,8 @@ def said(records: Records, choice: OffloadChoice) -> dict[str, Any]:
     """What it came to, in sentences; nothing where the figure says why there is nothing."""
     record = records[choice.shown]
     if timeline_at(record, choice.step) is None:
-        return {"sentences": []}
-    return {"sentences": offload.sentences(record, choice.shown, choice.step)}
+        return _sentences([])
+    return _sentences(offload.sentences(record, choice.shown, choice.step))
 
 
 def tables(records: Records, choice: OffloadChoice) -> dict[str, Any]:
@@ -42,14 +42,16 @@ def tables(records: Records, choice: OffloadChoice) -> dict[str, Any]:
 def link(records: Records, choice: OffloadChoice) -> dict[str, Any]:
     """What the chosen link would take for the shown step."""
     known = timeline_at(records[choice.shown], choice.step)
-    return {
-        "sentences": [] if known is None else [offload.link_sentence(known, link_named(choice.link))],
-    }
+    return _sentences([] if known is None else [offload.link_sentence(known, link_named(choice.link))])
 
 
 def links(records: Records, choice: OffloadChoice) -> dict[str, Any]:
     """What every link would take for the shown step."""
     return {"tables": _known(offload.link_table(records[choice.shown], choice.step))}
+
+
+def _sentences(said: list[str]) -> dict[str, Any]:
+    return {"sentences": said, "fits": True}
 
 
 def _known(table: dict[str, Any] | None) -> list[dict[str, Any]]:
