@@ -45,6 +45,7 @@ class SealedSide:
         self.pieces = pieces_of(spaces, quantizer.tokens_per_row)
         #: all that is not on the device, while it has been brought there
         self.staged: Parts = {}
+        self._stored: tuple[tuple[int, int], Tensor | Codes] | None = None
 
     def seal(self, exact: Tensor, start: int) -> Tensor:
         """Quantize whole blocks ``(B, H_kv, t, D)``, the next after ``start`` sealed tokens, and store them
@@ -66,6 +67,7 @@ class SealedSide:
         Raises:
             KvvizError: every place is full, or the one that has room cannot take them.
         """
+        self._stored = None
         rows = self.quantizer.tokens_per_row
         name, tensor = next(iter(parts.items()))
         done, tokens = 0, tensor.shape[2] * rows[name]
@@ -110,13 +112,20 @@ class SealedSide:
     def stored(self, start: int, stop: int, device: torch.device) -> Tensor | Codes | None:
         """Sealed tokens ``[start, stop)``, whole blocks, as they lie in memory; None when their values
         are not a scale and a minimum away from their codes."""
+        if self._stored is not None and self._stored[0] == (start, stop):
+            return self._stored[1]
         affine = self.quantizer.affine
         if self.turn is not None or not (affine or self.quantizer.config.is_none):
             return None
         parts = self.held(start, stop, device)
+        found: Tensor | Codes
         if affine is None:
-            return parts["exact"]
-        return Codes(parts["codes"], affine.bits, parts["scales"], parts.get("minima"), *affine[1:])
+            found = parts["exact"]
+        else:
+            found = Codes(parts["codes"], affine.bits, parts["scales"], parts.get("minima"), *affine[1:])
+        if stop <= self.far_start:  # on the device it stays as it is from one block to the next
+            self._stored = (start, stop), found
+        return found
 
     def _restore(self, parts: Parts, start: int, dtype: torch.dtype) -> Tensor:
         if self.turn is None:
