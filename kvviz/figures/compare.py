@@ -57,6 +57,7 @@ def entry_record(comparison: Comparison, index: int) -> RunRecord:
         ttft_ms=made.ttft_ms,
         tpot_ms=made.tpot_ms,
         message=made.message,
+        is_stored=comparison.is_stored,
     )
 
 

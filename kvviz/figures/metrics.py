@@ -25,10 +25,10 @@ class Metric(NamedTuple):
     key: str
 
 
-def metrics_data(record: RunRecord, *, stored: bool = False) -> list[Metric]:
+def metrics_data(record: RunRecord) -> list[Metric]:
     """The numbers of one run, always the same rows; an en dash where nothing is known.
 
-    ``stored``: the record was loaded, so nothing in it was measured now.
+    All are ``stored`` when the record was loaded: nothing in it was measured now.
     """
     bar = memory_bar(0, record)
     rate = 1000 / record.tpot_ms if record.tpot_ms else None
@@ -49,7 +49,7 @@ def metrics_data(record: RunRecord, *, stored: bool = False) -> list[Metric]:
         Metric(
             name=text(f"figures.metric.{key}.name", **values),
             value=value,
-            kind="stored" if stored else kind,
+            kind="stored" if record.is_stored else kind,
             note=text(f"figures.metric.{key}.note", **values),
             key=key,
         )

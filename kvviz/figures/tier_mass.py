@@ -130,11 +130,11 @@ def tier_mass_over_steps_figure(record: RunRecord) -> dict[str, Any]:
     data = tier_mass_summary(record)
     if not len(data.tokens):
         return to_payload(empty_figure("tier_mass_steps", text(record_state([record])), STEPS_HEIGHT))
-    return to_payload(draw_tier_mass_over_steps(data))
+    return to_payload(draw_tier_mass_over_steps(data, record.kind))
 
 
-def draw_tier_mass_over_steps(data: TierMassSummary) -> go.Figure:
-    """One line a tier that ever had mass, with its own marker shape."""
+def draw_tier_mass_over_steps(data: TierMassSummary, kind: str = "measured") -> go.Figure:
+    """One line a tier that ever had mass, with its own marker shape; hovers say ``kind``."""
     figure = go.Figure()
     for i, tier in enumerate(MASS_TIERS):
         if not data.mean[:, i].any():
@@ -149,7 +149,7 @@ def draw_tier_mass_over_steps(data: TierMassSummary) -> go.Figure:
             marker={"symbol": style.shape, "color": style.color, "size": 9, "maxdisplayed": _MOST_MARKERS},
             hovertemplate=f"{tier_name(tier)} %{{y:.1%}}<br>"
             + text("figures.hover.at_tokens", n="%{x}")
-            + f"<extra>{text('figures.kind.measured')}</extra>",
+            + f"<extra>{text(f'figures.kind.{kind}')}</extra>",
         )
     figure.update_xaxes(title_text=text("figures.axis.tokens_seen"), title_standoff=6)
     figure.update_yaxes(title_text=text("figures.axis.mean_share"), range=[0, 1], tickformat=".0%")

@@ -70,7 +70,6 @@ def panels(records: Sequence[RunRecord], result: Comparison | None, *, has_maps:
 def _panel(records: Sequence[RunRecord], index: int, result: Comparison | None, *, has_maps: bool) -> Value:
     record = records[index]
     divergence = first_divergence(records[0], record) if index else None
-    is_stored = result is not None and result.is_stored
     mark = None if divergence is None else text("ui.panel.mark", token=divergence)
     linked = mark is not None and has_maps and divergence < len(record.generated_ids)  # type: ignore[operator]
     return {
@@ -86,7 +85,7 @@ def _panel(records: Sequence[RunRecord], index: int, result: Comparison | None, 
         "note": _parting(records, index, divergence) if index and record.generated_ids else "",
         "verdict": verdict_line(verdict(result, index)) if result is not None else "",
         "settings": _settings(record),
-        "metrics": [metric._asdict() for metric in metrics_data(record, stored=is_stored)],
+        "metrics": [metric._asdict() for metric in metrics_data(record)],
     }  # fmt: skip
 
 

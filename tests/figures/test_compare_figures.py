@@ -131,6 +131,7 @@ def test_numbers_are_told_in_words(made):
 def test_an_entry_can_be_shown_like_a_run(made):
     record = entry_record(made, 1)
     assert text_segments(record, 2)["before"] + text_segments(record, 2)["marked"] != ""
-    assert {metric.kind for metric in metrics_data(record, stored=True)} == {"stored"}
+    stored = entry_record(dataclasses.replace(made, is_stored=True), 1)
+    assert {metric.kind for metric in metrics_data(stored)} == {"stored"}
     assert "6" in status_sentence(record)
     assert record.memory[-1] == made.entries[1].generation.memory

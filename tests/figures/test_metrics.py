@@ -1,5 +1,7 @@
 """Metrics rows: values, kinds, dashes, status sentences."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvviz.figures.metrics import metrics_data, status_sentence
@@ -7,8 +9,8 @@ from kvviz.record import RunRecord
 from tests.builders import FULL, make_record
 
 
-def values(record: RunRecord, **options: bool) -> dict[str, tuple[str, str]]:
-    return {m.key: (m.value, m.kind) for m in metrics_data(record, **options)}
+def values(record: RunRecord) -> dict[str, tuple[str, str]]:
+    return {m.key: (m.value, m.kind) for m in metrics_data(record)}
 
 
 def test_values_and_kinds():
@@ -31,7 +33,8 @@ def test_sealed_bits():
 
 
 def test_a_stored_run_says_so_everywhere():
-    assert {kind for _, kind in values(make_record(8, 3), stored=True).values()} == {"stored"}
+    record = replace(make_record(8, 3), is_stored=True)
+    assert {kind for _, kind in values(record).values()} == {"stored"}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Tier masses: exact values, fixed range, clicks, empty states."""
 
 import base64
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from kvviz.catalogue import text
 from kvviz.events import MASS_TIERS
 from kvviz.figures.tier_mass import (
     GROUPS,
@@ -73,3 +75,11 @@ def test_nothing_measured_gives_a_sentence(record):
     for payload in (tier_mass_figure(record), tier_mass_over_steps_figure(record)):
         assert payload["data"] == []
         assert payload["layout"]["annotations"][0]["text"]
+
+
+@pytest.mark.parametrize(("is_stored", "kind"), [(False, "measured"), (True, "stored")])
+def test_hovers_over_steps_say_the_kind_of_the_record(is_stored, kind):
+    payload = tier_mass_over_steps_figure(replace(make_record(8, 3), is_stored=is_stored))
+    hovers = [trace["hovertemplate"] for trace in payload["data"]]
+    assert hovers
+    assert all(hover.endswith(f"<extra>{text(f'figures.kind.{kind}')}</extra>") for hover in hovers)
