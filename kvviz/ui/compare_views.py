@@ -208,7 +208,7 @@ def _worst(result: Comparison, index: int) -> Value | None:
 
 
 def maps(records: Sequence[RunRecord], choice: MapChoice) -> dict[str, Value]:
-    """Both maps, their difference and the row, of two of the configurations."""
+    """Both maps, their difference and the row, of two of the configurations; or why there are none."""
     pair, reason = _pair(records, choice)
     row = last_row(pair, choice)
     words = map_words(pair, row) if pair else reason
@@ -241,6 +241,8 @@ def _pair(records: Sequence[RunRecord], choice: MapChoice) -> tuple[PairMaps | N
         return None, text("compare.map.before")
     if max(choice.pair) >= len(records):
         return None, text("compare.map.missing", letter=run_letter(max(choice.pair)))
+    if any(records[i].is_stored for i in choice.pair):
+        return None, text("compare.map.stored")
     pair = pair_maps(records, choice.pair, choice.layer, choice.head)
     return pair, "" if pair else text("compare.map.none")
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import gradio as gr
 
+from kvviz.catalogue import text
+
 TEMPLATE = '<div class="kv-view"></div>'
 
 
@@ -48,6 +50,13 @@ def data_tables(value: dict[str, Any], elem_id: str) -> gr.HTML:
 def file_offer(elem_id: str) -> gr.HTML:
     """Hands every new value to the browser as a file; nothing is written on the server."""
     return _live("file", {"name": ""}, elem_id)
+
+
+def file_opener(elem_id: str, most_bytes: int) -> gr.HTML:
+    """A button that reads a text file in the browser, no more than ``most_bytes`` and one of it, and
+    tells it as the ``content`` of a click; no file is kept on the server."""
+    value = {"label": text("ui.share.open"), "most": most_bytes}
+    return _live("opener", value, elem_id)
 
 
 def live_view(factory: str, value: dict[str, Any], elem_id: str) -> gr.HTML:

@@ -13,6 +13,7 @@ from kvviz.ui.compare_form import CompareRail
 from kvviz.ui.compare_handlers import MapControls
 from kvviz.ui.handlers import ViewControls
 from kvviz.ui.rail import Rail
+from kvviz.ui.share import FileParts
 from kvviz.ui.status import Header
 
 #: Whatever uses the model shares this queue of the page. It lets all in: the line of ``kvviz.host`` decides
@@ -59,6 +60,7 @@ class CompareParts:
     controls: MapControls
     line: gr.HTML
     run_id: gr.State
+    files: FileParts
 
 
 @dataclass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
 from kvviz.presets import preset_label
+from kvviz.report import MOST_BYTES
 from tests.browser import acting
 from tests.browser.conftest import SCREENSHOTS
 
@@ -100,3 +102,46 @@ def test_it_can_be_read(compared: Page, theme: str) -> None:
     assert compared.evaluate("document.documentElement.scrollWidth") <= 390, "no sideways scrolling"
     compared.set_viewport_size({"width": 1280, "height": 800})
     compared.wait_for_timeout(300)
+
+
+def test_a_report_is_saved_read_offline_and_opened_again(
+    compared: Page, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    """The saved page works with the network cut and loads nothing; opened on a fresh page, its numbers are
+    stored and no model is asked."""
+    with compared.expect_download() as download:
+        compared.click("#save-html-cmp")
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert file.name == "kvviz-comparison.html"
+    assert file.stat().st_size < MOST_BYTES
+    shown = compared.inner_text("#cmp-panel-b .kv-judged")
+
+    context = compared.context.browser.new_context(offline=True)  # type: ignore[union-attr]
+    alone = context.new_page()
+    asked: list[str] = []
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.goto(file.as_uri())
+    assert alone.locator("figure svg").count() >= 3
+    assert shown.replace("\n", " ") in alone.inner_text("body").replace("\n", " ")
+    assert asked == [file.as_uri()]
+    alone.screenshot(path=SCREENSHOTS / "report_page.png", full_page=True)
+    context.close()
+
+    page = open_page()
+    page.click("button[role=tab]:has-text('Compare')")
+    page.wait_for_selector("#open-cmp .kv-open >> visible=true")
+    page.set_input_files("#open-cmp input[type=file]", file)
+    page.wait_for_function(
+        "/^Stored, not measured now/.test(document.querySelector('#cmp-notice').textContent)"
+    )
+    page.wait_for_selector("#cmp-quality .main-svg >> nth=0")
+    assert page.inner_text("#cmp-panel-b .kv-judged") == shown
+    assert page.locator("#cmp-numbers tbody tr").count() == 2
+    page.wait_for_function("/no attention maps/.test(document.querySelector('#cmp-map-notice').textContent)")
+    page.screenshot(path=SCREENSHOTS / "compare_opened.png", full_page=True)
+
+    (tmp_path / "other.html").write_text("<p>something else</p>")
+    page.set_input_files("#open-cmp input[type=file]", tmp_path / "other.html")
+    page.wait_for_function("/holds no report/.test(document.querySelector('#cmp-notice').textContent)")
+    assert page.inner_text("#cmp-panel-b .kv-judged") == shown
