@@ -11,6 +11,7 @@ from playwright.sync_api import Page
 from kvviz.presets import preset_label
 from kvviz.report import MOST_BYTES
 from tests.browser import acting
+from tests.browser.axe import violations
 from tests.browser.conftest import SCREENSHOTS
 
 WORDS = (
@@ -96,6 +97,7 @@ def test_it_can_be_read(compared: Page, theme: str) -> None:
         if ratio < 4.5
     ]
     assert not weak
+    assert violations(compared) == []
     compared.set_viewport_size({"width": 390, "height": 844})
     compared.wait_for_timeout(800)
     compared.screenshot(path=SCREENSHOTS / f"compare-390-{theme}.png", full_page=True)

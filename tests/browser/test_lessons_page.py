@@ -11,6 +11,7 @@ from playwright.sync_api import Page
 from kvviz import lessons
 from kvviz.units import format_share
 from tests.browser import acting
+from tests.browser.axe import violations
 from tests.browser.conftest import SCREENSHOTS
 
 Open = Callable[..., Page]
@@ -96,6 +97,7 @@ def test_it_can_be_read(right: Page, theme: str) -> None:
         if ratio < 4.5
     ]
     assert not weak
+    assert violations(right) == [], "with the answers open"
 
 
 @pytest.mark.parametrize("width", [390, 640])  # a phone; 1280 at 200 % zoom
