@@ -135,7 +135,7 @@ def test_a_report_is_saved_read_offline_and_opened_again(
     page.wait_for_selector("#open-cmp .kv-open >> visible=true")
     page.set_input_files("#open-cmp input[type=file]", file)
     page.wait_for_function(
-        "/^Stored, not measured now/.test(document.querySelector('#cmp-notice').textContent)"
+        "/Stored, not measured now/.test(document.querySelector('#cmp-notice').textContent)"
     )
     page.wait_for_selector("#cmp-quality .main-svg >> nth=0")
     assert page.inner_text("#cmp-panel-b .kv-judged") == shown
