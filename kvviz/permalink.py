@@ -6,6 +6,7 @@ A link is all or nothing: one value that cannot be read refuses the whole of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,8 @@ _MOST_KEYS = 64
 class LinkForm:
     """What the links of one tab may carry: key -> kind, in the order in which they are written.
 
-    ``tabs`` are all tabs that have links, so that a link for another one is told from a wrong one.
+    ``tabs`` are all tabs that have links, so that a link for another one is told from a wrong one; a link
+    without a tab is for the first.
     """
 
     tab: str
@@ -53,6 +55,10 @@ class LinkForm:
             raise ConfigError("link_too_long", characters=len(query), most=MOST_CHARACTERS)
         return query
 
+    def is_named(self, query: str) -> bool:
+        """Whether a query, readable or not, says that it is one of this tab."""
+        return re.search(rf"(?:^|[?&])tab={re.escape(self.tab)}(?:&|$)", query) is not None
+
     def decode(self, query: str) -> dict[str, Any] | None:
         """The values that a query gives; None when it is no link, or one of another tab.
 
@@ -62,7 +68,8 @@ class LinkForm:
         pairs = read_query(query)
         if pairs is None:
             return None
-        tab = Choice(self.tabs or (self.tab,)).read("tab", pairs.pop("tab", self.tab))
+        tabs = self.tabs or (self.tab,)
+        tab = Choice(tabs).read("tab", pairs.pop("tab", tabs[0]))
         if tab != self.tab:
             return None
         for key in pairs:

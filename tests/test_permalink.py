@@ -270,6 +270,19 @@ def test_other_tabs_have_links_of_their_own() -> None:
     query = compare.encode(four)
     assert compare.decode(query) == four
     assert FORM.decode(query) is None
+    assert compare.decode("v=1&a=full") is None, "a link without a tab is for the first one"
+    assert set(FORM.decode("v=1&a=full") or ()) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("query", "is_named"),
+    [
+        ("?tab=run", True), ("tab=run&v=9", True), ("?v=1&tab=run&n=%00", True), ("?v=1", False),
+        ("?v=1&tab=runner", False), ("?v=1&crab=run", False), ("?v=1&p=tab=run", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_link_names_its_tab_even_when_it_cannot_be_read(query: str, is_named: bool) -> None:
+    assert FORM.is_named(query) is is_named
 
 
 def test_pairs_and_shown_words() -> None:

@@ -19,6 +19,7 @@ from kvviz.ui import form
 from kvviz.ui.components import notice_line
 from kvviz.ui.context import AppContext
 from kvviz.ui.rail import AT_ONCE, Side, cache_components, name_side, request_fields
+from kvviz.ui.share import ShareParts, build_share
 from kvviz.ui.views import notice
 
 #: Texts that can be scored: those of the engine, the prompt itself, none.
@@ -29,22 +30,25 @@ OPENING_TEXT: dict[str, Any] = {"text": "pydoc-topics", "start": 3000, "length":
 #: What the third and the fourth configuration begin with.
 FURTHER = ("kivi-2", "sinks-window")
 _OPENING_COUNT = 2
+_SIDE = 1 + len(form.CACHE_FIELDS)
 
 
 @dataclass(frozen=True)
 class CompareRail:
     """``request`` in the order of ``form.REQUEST_FIELDS``, ``text`` in that of ``TEXT_FIELDS``; ``count`` of
-    the ``sides`` are in use."""
+    the ``sides`` are in use; ``counted`` is what :func:`show_count` sets."""
 
     model: gr.Dropdown
     ready: gr.Dropdown
     request: list[Any]
     text: list[Any]
     count: gr.State
+    counted: list[Any]
     sides: list[Side]
     run: gr.Button
     stop: gr.Button
     notice: gr.HTML
+    share: ShareParts
 
     @property
     def inputs(self) -> list[Any]:
@@ -53,33 +57,48 @@ class CompareRail:
         return [self.model, *self.request, *self.text, self.count, *sides]
 
 
+@dataclass(frozen=True)
+class Filled:
+    """What stands in the fields: ``request`` and ``text`` by name, ``sides`` as preset and fields."""
+
+    model: str
+    request: dict[str, Any]
+    text: dict[str, Any]
+    sides: list[tuple[str, list[Any]]]
+
+
+def split_inputs(values: Sequence[Any]) -> Filled:
+    """The values of ``CompareRail.inputs`` apart; only the configurations that are in use."""
+    n_request, n_text = len(form.REQUEST_FIELDS), len(TEXT_FIELDS)
+    model, *rest = values
+    request = dict(zip(form.REQUEST_FIELDS, rest[:n_request], strict=True))
+    slice_ = dict(zip(TEXT_FIELDS, rest[n_request : n_request + n_text], strict=True))
+    count, *parts = rest[n_request + n_text :]
+    held = [parts[i * _SIDE : (i + 1) * _SIDE] for i in range(int(count))]
+    return Filled(str(model or "").strip(), request, slice_, [(preset, fields) for preset, *fields in held])
+
+
 def read_inputs(values: Sequence[Any], context: AppContext) -> tuple[str, ComparisonRequest]:
     """Model name and request out of the values of ``CompareRail.inputs``.
 
     Raises:
         KvvizError: says which configuration and which field cannot be used.
     """
-    model = str(values[0] or "").strip()
-    if not model:
+    filled = split_inputs(values)
+    if not filled.model:
         raise form.FormError("model_missing")
-    n_request, n_text = len(form.REQUEST_FIELDS), len(TEXT_FIELDS)
-    rest = list(values[1:])
-    asked = dict(zip(form.REQUEST_FIELDS, rest[:n_request], strict=True))
-    slice_ = dict(zip(TEXT_FIELDS, rest[n_request : n_request + n_text], strict=True))
-    count, *parts = rest[n_request + n_text :]
-    size = 1 + len(form.CACHE_FIELDS)
     configurations = []
-    for index in range(int(count)):
-        preset, *fields = parts[index * size : (index + 1) * size]
+    for index, (preset, fields) in enumerate(filled.sides):
         cache = form.read_side(run_letter(index), fields)
         configurations.append((form.describe(preset, fields, context.presets), cache))
-    return model, ComparisonRequest(
+    asked = filled.request
+    return filled.model, ComparisonRequest(
         prompt=str(asked["prompt"] or ""),
         configurations=tuple(configurations),
         use_chat_template=bool(asked["use_chat_template"]),
         max_new_tokens=form.whole(asked["max_new_tokens"]),
         sampling=form.read_sampling(asked),
-        text=read_text(slice_),
+        text=read_text(filled.text),
     )
 
 
@@ -112,8 +131,10 @@ def build_rail(context: AppContext, model: gr.Dropdown) -> CompareRail:
         run = gr.Button(text("compare.form.run"), variant="primary", elem_id="cmp-run", min_width=100)
         stop = gr.Button(text("ui.rail.stop"), elem_id="cmp-stop", interactive=False, min_width=80)
     line = notice_line(notice(), "cmp-notice")
-    rail = CompareRail(model, ready, request, slice_, count, sides, run, stop, line)
-    _wire_count(context, rail, groups, removes, add)
+    counted = [count, add, *groups, *removes]
+    share = build_share("cmp")
+    rail = CompareRail(model, ready, request, slice_, count, counted, sides, run, stop, line, share)
+    _wire_count(context, rail, removes, add)
     return rail
 
 
@@ -189,34 +210,35 @@ def _text_fields() -> list[Any]:
     return made
 
 
-def _wire_count(
-    context: AppContext, rail: CompareRail, groups: list[gr.Group], removes: list[gr.Button], add: gr.Button
-) -> None:
+def show_count(count: int) -> list[Any]:
+    """What ``CompareRail.counted`` becomes when ``count`` configurations are in use."""
+    return [
+        count,
+        gr.Button(interactive=count < MAX_CONFIGURATIONS),
+        *(gr.Group(visible=i < count) for i in range(MAX_CONFIGURATIONS)),
+        *(gr.Button(interactive=count > 1) for _ in range(MAX_CONFIGURATIONS)),
+    ]
+
+
+def _wire_count(context: AppContext, rail: CompareRail, removes: list[gr.Button], add: gr.Button) -> None:
     """One more, or one less: those after it move up."""
-    size = 1 + len(form.CACHE_FIELDS)
     values = [part for side in rail.sides for part in (side.preset, *side.fields)]
     labels = [side.label for side in rail.sides]
-    ends = [rail.count, add, *groups, *removes]
-
-    def shown(count: int) -> list[Any]:
-        return [
-            count,
-            gr.Button(interactive=count < MAX_CONFIGURATIONS),
-            *(gr.Group(visible=i < count) for i in range(MAX_CONFIGURATIONS)),
-            *(gr.Button(interactive=count > 1) for _ in range(MAX_CONFIGURATIONS)),
-        ]
 
     def more(count: int) -> list[Any]:
-        return shown(min(MAX_CONFIGURATIONS, int(count) + 1))
+        return show_count(min(MAX_CONFIGURATIONS, int(count) + 1))
 
     def less(index: int, model: str, count: int, *held: Any) -> list[Any]:
-        sides = [list(held[i * size : (i + 1) * size]) for i in range(MAX_CONFIGURATIONS)]
+        sides = [list(held[i * _SIDE : (i + 1) * _SIDE]) for i in range(MAX_CONFIGURATIONS)]
         moved = [*sides[:index], *sides[index + 1 :], sides[index]]
         lines = [name_side(context, model, *side) for side in moved]
-        return [*shown(max(1, int(count) - 1)), *(part for side in moved for part in side), *lines]
+        return [*show_count(max(1, int(count) - 1)), *(part for side in moved for part in side), *lines]
 
-    add.click(more, rail.count, ends, **AT_ONCE)
+    add.click(more, rail.count, rail.counted, **AT_ONCE)
     for index, remove in enumerate(removes):
         remove.click(
-            partial(less, index), [rail.model, rail.count, *values], [*ends, *values, *labels], **AT_ONCE
+            partial(less, index),
+            [rail.model, rail.count, *values],
+            [*rail.counted, *values, *labels],
+            **AT_ONCE,
         )

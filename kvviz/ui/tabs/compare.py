@@ -17,6 +17,7 @@ from kvviz.ui import compare_views
 from kvviz.ui.compare_files import KINDS, CompareFiles
 from kvviz.ui.compare_form import CompareRail, build_rail
 from kvviz.ui.compare_handlers import CompareHandlers, MapControls
+from kvviz.ui.compare_links import wire_compare_links
 from kvviz.ui.compare_views import MAPS, PANELS, VIEWS, MapChoice
 from kvviz.ui.components import data_tables, live_plot, notice_line, text_panel, words
 from kvviz.ui.context import OPENING_HEAD, AppContext
@@ -45,6 +46,9 @@ def build(context: AppContext, page: Page) -> None:
     _wire_run(handlers, page.compare, page)
     _wire_files(CompareFiles(context), page.compare)
     _wire_maps(handlers, page.compare)
+    assert page.run is not None
+    assert page.tab_bar is not None
+    wire_compare_links(context, rail, page.run.model_watch, page.tab_bar)
 
 
 def _stage(context: AppContext) -> dict[str, gr.HTML]:
