@@ -46,6 +46,10 @@ class Kernel:
         ]  # fmt: skip
         self._decode.restype = None
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Kernel:
+        """A session's copy reads with the same machine code."""
+        return self
+
     def fits(self, query: Tensor, stored: Sequence[Stored]) -> bool:
         """True when ``query (1, H, 1, D)`` and everything stored is of a kind that the kernel reads."""
         batch, heads, rows, channels = query.shape

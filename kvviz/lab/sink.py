@@ -31,6 +31,7 @@ from kvviz.units import format_share
 KINDS = ("natural", "random", "repeated")
 POSITIONS = 4
 MOST_ACTIVATIONS = 3  # a layer
+_RANKS = 100_000  # sizes nearer than this share of the largest are equal
 _SEED = 0
 
 
@@ -99,10 +100,12 @@ def read_text(bench: Bench, ids: list[int]) -> Generator[Tokens, None, Reading]:
 
 
 def _largest(layer: int, stream: Tensor) -> list[Activation]:
-    """The few largest numbers of ``stream (T, E)`` by size."""
+    """The few largest numbers of ``stream (T, E)`` by size; of equal ones, as tokens that repeat have them,
+    the first, whatever rounding makes of them."""
     sizes = stream.abs()
     median = float(sizes.median())
-    places = torch.topk(sizes.flatten(), min(MOST_ACTIVATIONS, sizes.numel())).indices.tolist()
+    ranked = (sizes.flatten() / sizes.max() * _RANKS).round()
+    places = torch.sort(ranked, descending=True, stable=True).indices[:MOST_ACTIVATIONS].tolist()
     found = []
     for place in places:
         position, channel = divmod(place, stream.shape[1])
