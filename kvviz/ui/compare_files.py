@@ -6,7 +6,6 @@ and nothing else: no path and no address in it is ever followed.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,6 +23,7 @@ from kvviz.ui.compare_views import VIEWS, MapChoice
 from kvviz.ui.comparison_runs import OpenedComparison
 from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
+from kvviz.ui.lab_views import file_value
 from kvviz.ui.views import notice
 from kvviz.units import format_ms
 
@@ -50,10 +50,9 @@ class CompareFiles:
             content = _MAKERS[kind](Report(result, tuple(run.snapshot())))
         except KvvizError as error:
             return [SKIP, encode(notice(str(error), "error"))]
-        made = base64.b64encode(content.encode()).decode()
-        name = f"kvviz-comparison.{kind}"
+        file = file_value(f"kvviz-comparison.{kind}", _MIMES[kind], content.encode())
         # the same file twice is two downloads: the id makes the value a new one
-        return [encode({"name": name, "mime": _MIMES[kind], "base64": made, "id": uuid.uuid4().hex}), SKIP]
+        return [encode(file | {"id": uuid.uuid4().hex}), SKIP]
 
     def open(self, request: gr.Request, event: gr.EventData) -> list[Any]:
         """Show what a file holds in place of what is shown; a file that is none changes nothing."""

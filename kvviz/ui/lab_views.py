@@ -119,17 +119,18 @@ def download(result: LabResult, kind: str) -> dict[str, Any]:
     """A file for the browser to keep: ``json``, or ``csv`` (several tables come zipped)."""
     name = f"kvviz-{result.experiment}"
     if kind == "json":
-        return _file(f"{name}.json", "application/json", result.to_json().encode())
+        return file_value(f"{name}.json", "application/json", result.to_json().encode())
     files = result.to_csv()
     if len(files) == 1:
         (content,) = files.values()
-        return _file(f"{name}.csv", "text/csv", content.encode())
+        return file_value(f"{name}.csv", "text/csv", content.encode())
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, content in files.items():
             archive.writestr(file, content)
-    return _file(f"{name}-csv.zip", "application/zip", packed.getvalue())
+    return file_value(f"{name}-csv.zip", "application/zip", packed.getvalue())
 
 
-def _file(name: str, mime: str, content: bytes) -> dict[str, Any]:
+def file_value(name: str, mime: str, content: bytes) -> dict[str, Any]:
+    """A file as the value of a :func:`kvviz.ui.components.file_offer`."""
     return {"name": name, "mime": mime, "base64": base64.b64encode(content).decode()}

@@ -108,5 +108,6 @@ def test_sealing_a_block_costs_under_a_tenth_of_a_decode_step(default_model, key
     quantize, everything = seal_ms(default_model, cache, monkeypatch)
     shares = quantize / step, everything / step
     print(f"{key} {value}: step {step:.1f} ms, sealing {shares[0]:.3f}, everything {shares[1]:.3f}")  # noqa: T201
+    assert 0 < quantize < everything, "what was watched is what sealed"
     assert quantize < 0.1 * step
     assert everything < 0.25 * step
