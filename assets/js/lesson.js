@@ -6,11 +6,20 @@
   const TYPING = "input:not([type=radio]), textarea, select, [contenteditable=true]";
   const drafts = {}; // lesson -> question -> answer
 
-  /** The address of a lesson: what else the query says stays. */
-  function address(key) {
-    const url = new URL(location.href);
-    url.searchParams.set("lesson", key);
-    return url;
+  /** The query that the page gave, for another lesson. */
+  function turned(query, key) {
+    const said = new URLSearchParams(query);
+    said.set("lesson", key);
+    return said;
+  }
+
+  /** The address in this browser: a lesson, and what the present one says to the page itself (language, host). */
+  function ownAddress(query, key) {
+    const said = turned(query, key);
+    for (const [name, words] of new URLSearchParams(location.search)) {
+      if (name === "lang" || name === "view" || name.startsWith("__")) said.append(name, words);
+    }
+    return window.kvviz.share.address(said);
   }
 
   function button(name, { label, enabled }, onClick) {
@@ -107,7 +116,7 @@
 
     function go(key) {
       if (!key) return;
-      history.replaceState(history.state, "", address(key));
+      history.replaceState(history.state, "", ownAddress(value.query, key));
       trigger("click", { action: "go", lesson: key });
     }
 
@@ -122,12 +131,17 @@
     });
 
     async function copy(node) {
-      try {
-        await navigator.clipboard.writeText(address(value.key).href);
-        node.textContent = value.copied;
-      } catch {
-        node.replaceWith(make("code", "kv-lesson-link", address(value.key).href)); // to be copied by hand
-      }
+      const field = window.kvviz.share.addressField(value.words.address);
+      field.value = window.kvviz.share.address(value.query);
+      const tools = node.closest(".kv-lesson-tools");
+      tools.querySelector(".kv-share-address")?.remove();
+      tools.append(field);
+      const copied = await window.kvviz.share.toClipboard(field.value, field);
+      node.textContent = copied ? value.words.copied : value.words.copy_by_hand;
+      node.dataset.copied = String(copied);
+      if (!copied) return;
+      field.remove();
+      node.focus();
     }
 
     function tools() {
@@ -136,7 +150,7 @@
         const { key, label } = value[name];
         box.append(button(name, { label, enabled: Boolean(key) }, () => go(key)));
       }
-      const link = button("copy", { label: value.copy, enabled: true }, () => copy(link));
+      const link = button("copy", { label: value.words.copy, enabled: true }, () => copy(link));
       box.append(link);
       return box;
     }

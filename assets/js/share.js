@@ -22,11 +22,20 @@
     }
   }
 
-  window.kvviz.define("link", (root) => {
-    const line = make("p", "kv-share-line");
+  /** A field with an address to be copied from. */
+  function addressField(words) {
     const input = make("input", "kv-share-address");
     input.readOnly = true;
+    input.setAttribute("aria-label", words);
     input.addEventListener("focus", () => input.select());
+    return input;
+  }
+
+  window.kvviz.share = { address, addressField, toClipboard };
+
+  window.kvviz.define("link", (root) => {
+    const line = make("p", "kv-share-line");
+    const input = addressField("");
     root.replaceChildren(line, input);
     root.classList.add("kv-void");
     let last = null;

@@ -8,27 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl
 
 import gradio as gr
 
 from kvviz import lessons
 from kvviz.errors import KvvizError
 from kvviz.lessons import Score
-from kvviz.ui import lesson_views
+from kvviz.ui import lesson_links, lesson_views
 from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.form import FormError
 from kvviz.ui.lesson_course import Course, opened
+from kvviz.ui.lesson_links import TAB
 from kvviz.ui.lesson_runs import LessonRun
 from kvviz.ui.line import place_notice
+from kvviz.ui.links import refusal
 from kvviz.ui.status import load_notice
 from kvviz.ui.views import notice
 
 SKIP = gr.skip()
 TICK = 0.5
-_MOST_QUERY = 8_000
-TAB = "lessons"
 #: navigation, lesson, line, figures, explanation, tables
 N_VIEWS = 3 + lesson_views.MOST_FIGURES + 2
 _LINE = 2  # its place
@@ -43,11 +42,19 @@ class LessonHandlers:
         self._context = context
 
     def arrive(self, request: gr.Request, search: str) -> Views:
-        """The page as its link asks for it: the views, and the tab when a lesson is named."""
-        query = dict(parse_qsl(str(search or "").removeprefix("?")[:_MOST_QUERY]))
-        course = self._change(request, lambda course: opened(query, course))
-        shown = "lesson" in query or course.instructor
-        return [*self._all(request, course), gr.Tabs(selected=TAB) if shown else SKIP]
+        """The page as its link asks for it: the views, and the tab when a lesson or an instructor is named.
+        A link that is refused is told in its tab, and the course is as it was."""
+        query = str(search or "")
+        try:
+            said = lesson_links.read(query)
+        except KvvizError as error:
+            views = self._all(request, self._context.courses.get(str(request.session_hash)))
+            if not lesson_links.lesson_link().is_named(query):
+                return [*views, SKIP]
+            views[_LINE] = refusal(error)
+            return [*views, gr.Tabs(selected=TAB)]
+        course = self._change(request, lambda course: opened(said or {}, course))
+        return [*self._all(request, course), SKIP if said is None else gr.Tabs(selected=TAB)]
 
     def act(self, request: gr.Request, event: gr.EventData) -> Views:
         """One press, named by ``event.action``."""

@@ -13,7 +13,7 @@ from kvviz.catalogue import language, text
 from kvviz.experiment import LabResult
 from kvviz.figures.lab import lab_panels
 from kvviz.lessons import Choice, Estimate, Evidence, Lesson, Pick, Question, Verdict
-from kvviz.ui import lab_views
+from kvviz.ui import lab_views, lesson_links
 from kvviz.ui.lesson_course import Course, Station
 from kvviz.ui.lesson_runs import LessonRun
 from kvviz.ui.views import notice
@@ -81,6 +81,7 @@ def nav_view(course: Course, *, moved: bool = False) -> dict[str, Any]:
         "key": lesson.key,
         "title": text(f"lesson.{lesson.key}.title"),
         "story": lessons.story(lesson, stored_evidence(lesson)),
+        "query": lesson_links.written(course),
         "moved": moved,
         "instructor": course.instructor,
         "label": text("lessons.nav"),
@@ -97,8 +98,12 @@ def nav_view(course: Course, *, moved: bool = False) -> dict[str, Any]:
         ],
         "previous": {"key": keys[place - 1] if place else "", "label": text("lessons.previous")},
         "next": {"key": keys[place + 1] if place + 1 < len(keys) else "", "label": text("lessons.next")},
-        "copy": text("lessons.copy"),
-        "copied": text("lessons.copied"),
+        "words": {
+            "copy": text("lessons.copy"),
+            "copied": text("lessons.copied"),
+            "copy_by_hand": text("lessons.copy_by_hand"),
+            "address": text("lessons.address"),
+        },
         "total": total if done else text("lessons.intro"),
     }
 

@@ -198,3 +198,55 @@ def test_a_lesson_in_chinese(open_page: Open) -> None:
     names = page.text_content("#lesson-tables") or ""
     assert "已卸载" in names, "the stored names are said in Chinese"
     page.screenshot(path=SCREENSHOTS / "lesson-zh.png", full_page=True)
+
+
+def copied(page: Page) -> str:
+    """The lesson's link as it is on the clipboard."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#lesson-nav [data-id=copy]")
+    page.wait_for_selector("#lesson-nav [data-id=copy][data-copied=true]")
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_a_lecturer_s_link_brings_the_same_lesson_back(open_page: Open, address: str) -> None:
+    first = at(open_page, "lesson=sink&instructor=1&lang=en")
+    first.keyboard.press("n")
+    first.wait_for_selector("#lesson .kv-view[data-lesson=window]")
+    assert "lang=en" in first.url, "what the address says to the page itself stays"
+    link = copied(first)
+    assert link == f"{address}?v=1&tab=lessons&lesson=window&instructor=1&answers=held"
+    assert first.evaluate("document.activeElement.dataset.id") == "copy"
+
+    second = open_page()
+    second.goto(link)
+    second.wait_for_selector("#lesson .kv-view[data-lesson=window] fieldset >> visible=true")
+    second.wait_for_selector("#lesson [data-id=reveal]")
+    assert second.is_enabled("#lesson [data-id=stored]"), "an instructor need not predict"
+    assert second.get_attribute("#lesson .kv-view", "data-source") == "", "nothing is run"
+    assert second.locator("#run-notice [role=alert] >> visible=true").count() == 0
+    assert copied(second) == link, "the same lesson has the same link"
+
+
+def test_after_another_tab_s_link_a_lesson_has_its_own_address(open_page: Open, address: str) -> None:
+    page = open_page()
+    for tab in ("run", "compare"):
+        page.goto(f"{address}?v=1&tab={tab}&n=5&a=full")
+        page.wait_for_selector("#run")
+        page.click("button[role=tab]:has-text('Lessons')")
+        page.click("#lesson-nav [data-id=go-window]")
+        page.wait_for_selector("#lesson .kv-view[data-lesson=window]")
+        assert page.url == f"{address}?v=1&tab=lessons&lesson=window"
+        page.reload()
+        page.wait_for_selector("#lesson .kv-view[data-lesson=window] >> visible=true")
+        page.wait_for_timeout(500)
+        refused = page.locator("#run-notice, #cmp-notice, #lesson-notice").all_inner_texts()
+        assert not any("not opened" in words for words in refused), refused
+
+
+def test_a_wrong_link_is_told_in_the_lessons(open_page: Open, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}?v=1&tab=lessons&lesson=<b>nowhere</b>")
+    page.wait_for_selector("#lesson-notice [role=alert] >> visible=true")
+    assert "<b>nowhere</b>" in page.inner_text("#lesson-notice"), "words stay words"
+    assert "saves, arithmetic, sink" in page.inner_text("#lesson-notice")
+    page.screenshot(path=SCREENSHOTS / "lesson-refused.png")
