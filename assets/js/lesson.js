@@ -166,7 +166,9 @@
         const head = make("div", "kv-lesson-head");
         head.append(title, tools());
         const story = make("p", "kv-lesson-story", value.story);
-        keepFocus(root, () => root.replaceChildren(navigation(value, go), head, story));
+        const refused = value.refused ? [make("p", "kv-lesson-refused", value.refused)] : [];
+        refused.forEach((line) => line.setAttribute("role", "alert"));
+        keepFocus(root, () => root.replaceChildren(...refused, navigation(value, go), head, story));
         if (value.moved) title.focus({ preventScroll: true });
       },
     };

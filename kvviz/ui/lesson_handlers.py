@@ -22,7 +22,7 @@ from kvviz.ui.lesson_course import Course, opened
 from kvviz.ui.lesson_links import TAB
 from kvviz.ui.lesson_runs import LessonRun
 from kvviz.ui.line import place_notice
-from kvviz.ui.links import refusal
+from kvviz.ui.links import refused_words
 from kvviz.ui.status import load_notice
 from kvviz.ui.views import notice
 
@@ -30,7 +30,7 @@ SKIP = gr.skip()
 TICK = 0.5
 #: navigation, lesson, line, figures, explanation, tables
 N_VIEWS = 3 + lesson_views.MOST_FIGURES + 2
-_LINE = 2  # its place
+_NAV, _LINE = 0, 2  # their places
 
 Views: TypeAlias = list[Any]
 
@@ -43,15 +43,16 @@ class LessonHandlers:
 
     def arrive(self, request: gr.Request, search: str) -> Views:
         """The page as its link asks for it: the views, and the tab when a lesson or an instructor is named.
-        A link that is refused is told in its tab, and the course is as it was."""
+        A link that is refused is told on top of its tab, and the course is as it was."""
         query = str(search or "")
         try:
             said = lesson_links.read(query)
         except KvvizError as error:
-            views = self._all(request, self._context.courses.get(str(request.session_hash)))
+            course = self._context.courses.get(str(request.session_hash))
+            views = self._all(request, course)
             if not lesson_links.lesson_link().is_named(query):
                 return [*views, SKIP]
-            views[_LINE] = refusal(error)
+            views[_NAV] = encode(lesson_views.nav_view(course, refused=refused_words(error)))
             return [*views, gr.Tabs(selected=TAB)]
         course = self._change(request, lambda course: opened(said or {}, course))
         return [*self._all(request, course), SKIP if said is None else gr.Tabs(selected=TAB)]

@@ -70,9 +70,9 @@ def lesson_view(course: Course, live: LessonRun | None, *, is_running: bool = Fa
     }
 
 
-def nav_view(course: Course, *, moved: bool = False) -> dict[str, Any]:
+def nav_view(course: Course, *, moved: bool = False, refused: str = "") -> dict[str, Any]:
     """All lessons with how far each is, and what the current one is about. ``moved``: the page turned to
-    it."""
+    it; ``refused``: why a link was not opened."""
     lesson, keys = lessons.lesson(course.current), lessons.lesson_keys()
     place = keys.index(course.current)
     score, done = course.total
@@ -83,6 +83,7 @@ def nav_view(course: Course, *, moved: bool = False) -> dict[str, Any]:
         "story": lessons.story(lesson, stored_evidence(lesson)),
         "query": lesson_links.written(course),
         "moved": moved,
+        "refused": refused,
         "instructor": course.instructor,
         "label": text("lessons.nav"),
         "items": [

@@ -190,9 +190,14 @@ def n_opened() -> int:
     return 4 + len(form.REQUEST_FIELDS) + len(_SIDES) * N_SIDE
 
 
+def refused_words(error: KvvizError) -> str:
+    """Why a link was not opened."""
+    return text("ui.share.refused", reason=error)
+
+
 def refusal(error: KvvizError) -> str:
-    """The line that says why a link was not opened."""
-    return encode(notice(text("ui.share.refused", reason=error), "error"))
+    """The line that says so."""
+    return encode(notice(refused_words(error), "error"))
 
 
 def link_value(query: str = "", remark: str = "", error: str = "") -> dict[str, Any]:

@@ -239,14 +239,14 @@ def test_after_another_tab_s_link_a_lesson_has_its_own_address(open_page: Open, 
         page.reload()
         page.wait_for_selector("#lesson .kv-view[data-lesson=window] >> visible=true")
         page.wait_for_timeout(500)
-        refused = page.locator("#run-notice, #cmp-notice, #lesson-notice").all_inner_texts()
+        refused = page.locator("#run-notice, #cmp-notice, #lesson-nav").all_inner_texts()
         assert not any("not opened" in words for words in refused), refused
 
 
 def test_a_wrong_link_is_told_in_the_lessons(open_page: Open, address: str) -> None:
     page = open_page()
     page.goto(f"{address}?v=1&tab=lessons&lesson=<b>nowhere</b>")
-    page.wait_for_selector("#lesson-notice [role=alert] >> visible=true")
-    assert "<b>nowhere</b>" in page.inner_text("#lesson-notice"), "words stay words"
-    assert "saves, arithmetic, sink" in page.inner_text("#lesson-notice")
+    page.wait_for_selector("#lesson-nav [role=alert] >> visible=true")
+    assert "<b>nowhere</b>" in page.inner_text("#lesson-nav [role=alert]"), "words stay words"
+    assert "saves, arithmetic, sink" in page.inner_text("#lesson-nav [role=alert]")
     page.screenshot(path=SCREENSHOTS / "lesson-refused.png")

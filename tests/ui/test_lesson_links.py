@@ -55,7 +55,8 @@ def test_predictions_stay_at_home() -> None:
 )
 def test_a_link_opens_its_lesson(make_context, query, lesson) -> None:
     nav, line, tab = arrived(LessonHandlers(make_context()), query)
-    assert (nav["key"], line["text"], tab.selected) == (lesson, "", "lessons")
+    assert (nav["key"], nav["refused"], line["text"]) == (lesson, "", "")
+    assert tab.selected == "lessons"
     assert nav["query"] == f"v=1&tab=lessons&lesson={lesson}"
 
 
@@ -76,7 +77,7 @@ def test_the_page_is_given_the_address_of_what_it_shows(make_context) -> None:
 )
 def test_without_a_link_of_this_tab_nothing_is_opened(make_context, query) -> None:
     nav, line, tab = arrived(LessonHandlers(make_context()), query)
-    assert (nav["key"], line["text"]) == (LESSONS[0].key, "")
+    assert (nav["key"], nav["refused"], line["text"]) == (LESSONS[0].key, "", "")
     assert tab == SKIP
 
 
@@ -97,12 +98,13 @@ def test_without_a_link_of_this_tab_nothing_is_opened(make_context, query) -> No
 def test_a_wrong_link_is_told_in_its_tab_and_changes_nothing(make_context, query, words) -> None:
     handlers = LessonHandlers(make_context())
     arrived(handlers, "?lesson=window")
-    nav, line, tab = arrived(handlers, f"?{query}")
-    assert line["kind"] == "error"
-    assert words in line["text"]
-    assert len(line["text"]) < 400
+    nav, _, tab = arrived(handlers, f"?{query}")
+    assert words in nav["refused"]
+    assert len(nav["refused"]) < 400
     assert (nav["key"], tab.selected) == ("window", "lessons")
     assert not nav["instructor"]
+    event: Any = SimpleNamespace(action="go", lesson="sink")
+    assert json.loads(handlers.act(REQUEST, event)[NAV])["refused"] == "", "told once"
 
 
 @given(st.text(max_size=80))
