@@ -127,7 +127,8 @@ class RunHandlers:
         begun = clock.fresh("run", {"id": run.id})
         if begun:
             self._take_over(run)
-        slider = _steps(run, final=final) if begun or final else SKIP
+        last, at = run.steps(run.choice.step)
+        slider = gr.Slider(maximum=last, value=at) if begun or final else SKIP
         views = dict(clock.select(self._builders(run), final=final)) | twins
         return [run.id if begun else SKIP, stop, line, True if begun else SKIP, slider, *self._fill(views)]
 
@@ -180,11 +181,3 @@ class RunHandlers:
         run.choice = choice
         records = run.snapshot()
         return [encode(build(records, choice)) if name in names else SKIP for name, build in BUILDERS.items()]
-
-
-def _steps(run: LiveRun, *, final: bool) -> gr.Slider:
-    """The step slider: first every step that may come, in the end those that came."""
-    came = max(len(record.generated_ids) for record in run.snapshot())
-    last = max(1, (came if final else run.configs[0].max_new_tokens) - 1)
-    step = last if run.choice.step is None else min(last, run.choice.step)
-    return gr.Slider(maximum=last, value=step)

@@ -63,7 +63,10 @@ class OffloadHandlers:
         session = str(request.session_hash)
         choice = self._context.desks.change(session, visible=KEY).offload
         run = self._context.runs.get(run_id, session)
-        return [_steps(run, choice), *self._views(run, choice)]
+        if run is None:
+            return [gr.skip() for _ in ("slider", *OFFLOAD)]
+        last, at = run.steps(choice.step)
+        return [gr.Slider(maximum=last, value=at), *self._views(run, choice)]
 
     def fill(self, tried: str, model: str) -> list[Any]:
         """A request that shows the thing: a long prompt, A without offload, B the same with it."""
@@ -95,12 +98,3 @@ class OffloadHandlers:
         if run is None:
             return [gr.skip() for _ in OFFLOAD]
         return [encode(build()) for build in offload_builders(run.snapshot(), choice).values()]
-
-
-def _steps(run: LiveRun | None, choice: OffloadChoice) -> Any:
-    """The step slider: every step that may come, in the end those that came."""
-    if run is None:
-        return gr.skip()
-    came = max(len(record.generated_ids) for record in run.snapshot())
-    last = max(1, (came if run.is_done else run.configs[0].max_new_tokens) - 1)
-    return gr.Slider(maximum=last, value=last if choice.step is None else min(choice.step, last))

@@ -79,6 +79,13 @@ class LiveRun:
         """True when nothing will change any more."""
         return self._done.is_set()
 
+    def steps(self, chosen: int | None) -> tuple[int, int]:
+        """The last step that can be looked at (every one that may come, in the end those that came), and the
+        one that is looked at: ``chosen``, None being the last."""
+        came = max(len(record.generated_ids) for record in self._records)
+        last = max(1, (came if self.is_done else self.configs[0].max_new_tokens) - 1)
+        return last, last if chosen is None else min(chosen, last)
+
     def finish(self) -> None:
         """No more events will come."""
         self.phase = "done"
