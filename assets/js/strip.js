@@ -134,6 +134,7 @@
         `${words.bits}: ${entry.bits_text}`,
         `${words.bytes}: ${entry.bytes_text}`,
         `${words.received}: ${share}`,
+        data.kind,
       ];
     }
 

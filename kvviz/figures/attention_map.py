@@ -136,12 +136,12 @@ def attention_figure(record: RunRecord, layer: int, head: int, scale: Scale = "l
     if data is None:
         key = "figures.attention.none" if record.tier_mass else record_state([record])
         return to_payload(empty_figure("attention", text(key), HEIGHT))
-    payload = to_payload(draw_attention(data, scale))
+    payload = to_payload(draw_attention(data, scale, record.kind))
     payload["data"][0]["z"] = [compact(row) for row in data.rows]
     return payload
 
 
-def draw_attention(data: AttentionMap, scale: Scale) -> go.Figure:
+def draw_attention(data: AttentionMap, scale: Scale, kind: str = "measured") -> go.Figure:
     """The heatmap without its values: plotly would check each, so they join in the payload.
 
     They are ragged rows, so the cells that a query may not see do not exist: no colour, no hover, no bytes.
@@ -156,7 +156,7 @@ def draw_attention(data: AttentionMap, scale: Scale) -> go.Figure:
             zmax=100,
             colorscale=linear_scale() if scale == "linear" else log_scale(LOG_DECADES),
             hoverongaps=False,
-            hovertemplate=hover + "<extra></extra>",
+            hovertemplate=hover + f"<extra>{text(f'figures.kind.{kind}')}</extra>",
             showscale=scale == "linear",
             colorbar=_colorbar(data) | {"nticks": 5},
         )

@@ -215,9 +215,8 @@ def draw_bytes(comparison: Comparison, segments: Sequence[MemorySegment]) -> go.
             x=max(float(totals[i]), float(full.values[i] or 0)) / size, y=name, xanchor="left",
             text=cell_words(used.values[i], "bytes"), showarrow=False, xshift=8, font={"size": 13},
         )  # fmt: skip
-    figure.update_xaxes(
-        title_text=text("figures.memory.axis", unit=unit), range=[0, 1.32 * most / size], title_standoff=6
-    )
+    axis = text("figures.memory.axis", unit=unit, kind=text(f"figures.kind.{used.kind}"))
+    figure.update_xaxes(title_text=axis, range=[0, 1.32 * most / size], title_standoff=6)
     figure.update_yaxes(
         autorange="reversed", fixedrange=True, showgrid=False, categoryorder="array", categoryarray=names
     )

@@ -43,7 +43,7 @@ def map_figure(pair: PairMaps | None, side: int, row: int, scale: Scale, reason:
         tokens_per_cell=pair.tokens_per_cell,
         boundaries=shown.boundaries,
     )
-    figure = draw_attention(data, scale)
+    figure = draw_attention(data, scale, shown.kind)
     _outline_evicted(figure, shown)
     _mark_row(figure, pair.cell_of(row))
     payload = to_payload(figure)
@@ -188,7 +188,7 @@ def draw_row(pair: PairMaps, row: int, scale: Scale) -> go.Figure:
             hovertemplate=f"<b>{side.letter}</b><br>"
             + text("figures.attention.hover", query=escape(pair.keys[cell]), key="%{x}",
                    share="%{customdata:.2f} %")
-            + f"<extra>{text('figures.kind.measured')}</extra>",
+            + f"<extra>{text(f'figures.kind.{side.kind}')}</extra>",
         )  # fmt: skip
     figure.update_xaxes(
         title_text=text("figures.axis.key"), type="category", tickangle=-90, tickfont={"size": 11},

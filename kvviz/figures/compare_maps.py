@@ -29,6 +29,7 @@ class Side:
     weights: tuple[NDArray[np.float64], ...]
     evicted: tuple[tuple[int, int], ...]
     boundaries: tuple[Boundary, ...]
+    kind: str = "measured"  # or ``stored``
 
     @property
     def letter(self) -> str:
@@ -125,6 +126,7 @@ def _side(
         weights=tuple(percent[r, : r + 1] for r in range(len(edges) - 1)),
         evicted=_evicted(CacheConfig.from_dict(record.config["cache"]), edges),
         boundaries=boundaries_of(edges, spans),
+        kind=record.kind,
     )
 
 

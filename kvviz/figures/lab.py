@@ -28,6 +28,7 @@ from kvviz.figures import (
     lab_values,
 )
 from kvviz.figures.lab_panel import LabPanel
+from kvviz.figures.theme import say_stored
 
 __all__ = ["MOST_PANELS", "PANELS", "LabPanel", "lab_panels"]
 
@@ -56,6 +57,7 @@ PANELS: Mapping[str, Callable[[LabResult], list[LabPanel]]] = MappingProxyType(
 )
 
 
-def lab_panels(result: LabResult) -> list[LabPanel]:
-    """The figures of a result, at most ``MOST_PANELS``."""
-    return PANELS[result.experiment](result)
+def lab_panels(result: LabResult, *, is_stored: bool = False) -> list[LabPanel]:
+    """The figures of a result, at most ``MOST_PANELS``; where it was read from a file, they say so."""
+    made = PANELS[result.experiment](result)
+    return [LabPanel(key, say_stored(payload)) for key, payload in made] if is_stored else made

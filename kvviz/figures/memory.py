@@ -70,6 +70,7 @@ class MemoryCurve:
     full_own: NDArray[np.float64]
     dtype: str
     dtype_bytes: int
+    kind: str = "measured"  # of the bands; ``stored`` where the record was read from a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ def memory_curve(index: int, record: RunRecord) -> MemoryCurve | None:
         full_own=_line(tokens, model, model.dtype_bytes),
         dtype=model.dtype,
         dtype_bytes=model.dtype_bytes,
+        kind=record.kind,
     )
 
 
@@ -187,7 +189,9 @@ def draw_memory(curves: Sequence[MemoryCurve | None], names: Sequence[str]) -> g
     figure.update_xaxes(
         title_text=text("figures.axis.tokens_seen"), nticks=5, title_standoff=6, dtick=1 if shortest else None
     )
-    figure.update_yaxes(title_text=text("figures.memory.axis", unit=unit), rangemode="tozero", row=1, col=1)
+    kinds = dict.fromkeys(text(f"figures.kind.{curve.kind}") for curve in known)
+    axis = text("figures.memory.axis", unit=unit, kind=" / ".join(kinds))
+    figure.update_yaxes(title_text=axis, rangemode="tozero", row=1, col=1)
     top_legend = {
         "yref": "container",
         "y": 1,
@@ -228,7 +232,7 @@ def _area(curve: MemoryCurve, band: MemoryBand, size: int) -> go.Scatter:
         }
         if band.location in _HATCH
         else None,
-        hovertemplate=_hover(name, "measured"),
+        hovertemplate=_hover(name, curve.kind),
     )
 
 

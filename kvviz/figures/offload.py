@@ -64,8 +64,8 @@ def _overlap(shown: Costs) -> str:
     return text("offload.said.overlap", overlap=format_share(shown.overlap), copying=format_ms(shown.copy_ms))
 
 
-def link_sentence(timeline: StepTimeline, link: Link) -> str:
-    """What a link would take for a step, and whether that would hide."""
+def link_sentence(timeline: StepTimeline, link: Link, kind: str = "measured") -> str:
+    """What a link would take for a step, and whether that would hide; ``kind`` of the recorded times."""
     times = link_times(timeline, link)
     shown = costs([timeline])
     assert shown is not None
@@ -81,6 +81,7 @@ def link_sentence(timeline: StepTimeline, link: Link) -> str:
         "hidden": format_share(times.hidden),
         "handed": format_bytes(shown.n_bytes["host_attention"]),
         "handed_ms": format_ms(times.handed_ms),
+        "kind": text(f"figures.kind.{kind}"),
     }
     if shown.n_bytes["host_attention"] and not shown.n_bytes["copy_in"]:
         return text("offload.link.handed", **values)
@@ -116,7 +117,7 @@ def kind_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
         ]
         sort.append(row)
         cells.append([_cell(value, unit) for value, unit in zip(row, _KIND_UNITS, strict=True)])
-    return _table("kinds", list(_KIND_COLUMNS), cells, sort)
+    return _table("kinds", list(_KIND_COLUMNS), cells, sort, record.kind)
 
 
 _KIND_COLUMNS = {
@@ -144,7 +145,7 @@ def link_table(record: RunRecord, step: int | None) -> dict[str, Any] | None:
     columns = [name for name in _LINK_COLUMNS if any(row[name] for row in rows)]
     sort = [[row[name] for name in columns] for row in rows]
     cells = [[_cell(row[name], _LINK_COLUMNS[name]) for name in columns] for row in rows]
-    return _table("links", columns, cells, sort)
+    return _table("links", columns, cells, sort, record.kind)
 
 
 def _cell(value: Any, unit: str) -> str:
@@ -161,17 +162,21 @@ def _cell(value: Any, unit: str) -> str:
             return str(value)
 
 
-def _table(name: str, columns: list[str], cells: list[list[str]], sort: list[list[Any]]) -> dict[str, Any]:
+def _table(
+    name: str, columns: list[str], cells: list[list[str]], sort: list[list[Any]], kind: str
+) -> dict[str, Any]:
+    """``kind`` of what was recorded: ``measured`` or ``stored``."""
+    said = {"kind": text(f"figures.kind.{kind}")}
     heads = [
         {
             "label": text(f"offload.column.{column}.label"),
-            "info": text(f"offload.column.{column}.info"),
+            "info": text(f"offload.column.{column}.info", **said),
             "number": place > 0,
         }
         for place, column in enumerate(columns)
     ]
     return {
-        "title": text(f"offload.table.{name}"),
+        "title": text(f"offload.table.{name}", **said),
         "columns": heads,
         "cells": cells,
         "sort": sort,

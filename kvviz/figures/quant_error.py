@@ -60,6 +60,7 @@ class QuantError:
     sealed_tokens: int
     key: SideError
     value: SideError
+    kind: str = "measured"  # or ``stored``
 
 
 def quant_error_data(record: RunRecord) -> QuantError | None:
@@ -71,6 +72,7 @@ def quant_error_data(record: RunRecord) -> QuantError | None:
         energies.sealed_tokens,
         side_error(energies.key_signal, energies.key_error),
         side_error(energies.value_signal, energies.value_error),
+        record.kind,
     )
 
 
@@ -128,7 +130,7 @@ def draw_quant_error(data: Sequence[QuantError | None], names: Sequence[str], me
                 sentences.append(text(f"figures.quant_error.{side}_exact", run=run_letter(i)))
                 continue
             for row in _ROWS:
-                trace = _trace(errors, row, names[i], i, measure)
+                trace = _trace(errors, row, names[i], i, measure, item.kind)
                 trace.legendgroup = f"{i}.{row}"
                 trace.showlegend = trace.legendgroup not in shown
                 shown.add(trace.legendgroup)
@@ -146,7 +148,7 @@ def draw_quant_error(data: Sequence[QuantError | None], names: Sequence[str], me
     return frame(figure, "quant_error", HEIGHT, legend=bottom_legend(-0.22), margin=margin)
 
 
-def _trace(errors: SideError, row: str, name: str, index: int, measure: Measure) -> go.Scatter:
+def _trace(errors: SideError, row: str, name: str, index: int, measure: Measure, kind: str) -> go.Scatter:
     style = palette().run(index)
     relative: NDArray[np.float64] = getattr(errors, row)
     drawn = np.where(relative > 0, relative, np.nan)
@@ -170,5 +172,5 @@ def _trace(errors: SideError, row: str, name: str, index: int, measure: Measure)
             "line": {"width": 0 if row == "layer" else 2},
         },
         hovertemplate=f"<b>{escape(name)}</b><br>{label}, {place}<br>{words}"
-        + f"<extra>{text('figures.kind.measured')}</extra>",
+        + f"<extra>{text(f'figures.kind.{kind}')}</extra>",
     )

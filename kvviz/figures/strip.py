@@ -107,6 +107,7 @@ def strip_data(record: RunRecord, step: int | None = None) -> dict[str, Any]:
         "received_unit": SHARE_UNIT,
         "legend": [_legend(code, facts.get(TIER_ORDER[code])) for code in present],
         "words": {name: text(f"figures.strip.{name}") for name in _WORDS},
+        "kind": text(f"figures.kind.{record.kind}"),
         "empty": sentence,
     }
 

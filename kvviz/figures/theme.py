@@ -248,6 +248,20 @@ def to_payload(figure: go.Figure) -> dict[str, Any]:
     }
 
 
+def say_stored(payload: dict[str, Any]) -> dict[str, Any]:
+    """The same figure of what was read from a file: no hover says that anything was measured now."""
+    measured, stored = (f"<extra>{text(f'figures.kind.{kind}')}</extra>" for kind in ("measured", "stored"))
+    data = []
+    for trace in payload["data"]:
+        hover = trace.get("hovertemplate")
+        if isinstance(hover, str):
+            trace = trace | {"hovertemplate": hover.replace(measured, stored)}
+        elif hover is not None:
+            trace = trace | {"hovertemplate": [words.replace(measured, stored) for words in hover]}
+        data.append(trace)
+    return payload | {"data": data}
+
+
 def record_state(records: Sequence[RunRecord]) -> str:
     """Catalogue key of the sentence for records that have nothing to draw yet."""
     if any(record.status == "prefill" for record in records):

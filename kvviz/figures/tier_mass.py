@@ -82,10 +82,10 @@ def tier_mass_figure(record: RunRecord, group: Group = "sink", step: int | None 
     data = tier_mass_data(record, group, step)
     if data is None:
         return to_payload(empty_figure("tier_mass", text(record_state([record])), _MINIMUM_HEIGHT))
-    return to_payload(draw_tier_mass(data))
+    return to_payload(draw_tier_mass(data, record.kind))
 
 
-def draw_tier_mass(data: TierMass) -> go.Figure:
+def draw_tier_mass(data: TierMass, kind: str = "measured") -> go.Figure:
     """The heatmap; its colour range is always 0..1, so that steps, groups and runs can be compared."""
     n_layers, n_heads = data.share.shape
     rows = [f"{tier_name(tier)} %{{customdata[{i}]:.1%}}" for i, tier in enumerate(MASS_TIERS)]
@@ -101,7 +101,9 @@ def draw_tier_mass(data: TierMass) -> go.Figure:
             colorscale=linear_scale(),
             xgap=1,
             ygap=1,
-            hovertemplate=f"<b>{head}</b><br>" + "<br>".join(rows) + "<extra></extra>",
+            hovertemplate=f"<b>{head}</b><br>"
+            + "<br>".join(rows)
+            + f"<extra>{text(f'figures.kind.{kind}')}</extra>",
             colorbar={
                 "tickformat": ".0%",
                 "thickness": 14,

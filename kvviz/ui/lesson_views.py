@@ -249,14 +249,15 @@ def plots(course: Course, live: LessonRun | None) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     if evidence is not None:
         for task, panel in lesson.figures:
-            figure = _figure(evidence.results[task], panel)
+            figure = _figure(evidence.results[task], panel, is_stored=evidence.source == "stored")
             if figure is not None:
                 shown.append(_large(figure) if course.instructor else figure)
     return [*shown, *[lab_views.EMPTY_PLOT] * (MOST_FIGURES - len(shown))]
 
 
-def _figure(result: LabResult, panel: str) -> dict[str, Any] | None:
-    drawn = next((made for made in lab_panels(result) if made.key == panel), None)
+def _figure(result: LabResult, panel: str, *, is_stored: bool) -> dict[str, Any] | None:
+    panels = lab_panels(result, is_stored=is_stored)
+    drawn = next((made for made in panels if made.key == panel), None)
     if drawn is None:
         return None
     title = text(f"lab.{result.experiment}.panel.{panel}.title")

@@ -41,8 +41,11 @@ def tables(records: Records, choice: OffloadChoice) -> dict[str, Any]:
 
 def link(records: Records, choice: OffloadChoice) -> dict[str, Any]:
     """What the chosen link would take for the shown step."""
-    known = timeline_at(records[choice.shown], choice.step)
-    return _sentences([] if known is None else [offload.link_sentence(known, link_named(choice.link))])
+    record = records[choice.shown]
+    known = timeline_at(record, choice.step)
+    if known is None:
+        return _sentences([])
+    return _sentences([offload.link_sentence(known, link_named(choice.link), record.kind)])
 
 
 def links(records: Records, choice: OffloadChoice) -> dict[str, Any]:
