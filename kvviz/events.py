@@ -66,6 +66,12 @@ class ModelFacts:
     dtype_bytes: int
     device: str
     weights_bytes: int
+    commit: str = ""  # of the Hub's repository, as loaded; empty for weights from elsewhere
+
+    @property
+    def is_pinned(self) -> bool:
+        """True where the name asks for exactly the commit that was loaded."""
+        return bool(self.commit) and self.name.endswith(f"@{self.commit}")
 
     def kv_bytes_per_token(self, bytes_per_number: float) -> float:
         """``2 * L * H_kv * D * bytes``: K and V of one token over all layers."""

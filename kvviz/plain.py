@@ -36,6 +36,7 @@ def run_dict(record: RunRecord) -> dict[str, Any]:
         "timeline": timeline.to_plain(record.timelines),
         "model": facts.name if facts else None,
         "weights_hash": facts.weights_hash if facts else None,
+        "commit": facts.commit if facts else None,
         "dtype": facts.dtype if facts else None,
         "device": facts.device if facts else None,
         "config": record.config,

@@ -204,7 +204,15 @@ def _check(record: RunRecord) -> None:
     """
     config, model = RunConfig.from_dict(record.config), record.model
     assert model is not None
-    words = (config.prompt, config.label, model.name, model.dtype, model.device, model.weights_hash)
+    words = (
+        config.prompt,
+        config.label,
+        model.name,
+        model.dtype,
+        model.device,
+        model.weights_hash,
+        model.commit,
+    )
     if not all(isinstance(word, str) for word in words) or len(config.label) > _MOST_LABEL:
         raise ValueError("config")
     prompt, tokens, steps = len(record.prompt_ids), len(record.token_ids), len(record.memory)

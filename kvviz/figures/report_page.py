@@ -179,7 +179,7 @@ def _made_with(comparison: Comparison) -> str:
     pairs = {
         "model": model.name,
         "weights_hash": model.weights_hash,
-        "source": model.source,
+        "source": " · ".join(filter(None, (model.source, model.commit))),
         "shape": text(
             "report.shape",
             layers=model.n_layers,

@@ -10,7 +10,9 @@ import torch
 from kvviz.events import ModelFacts
 
 
-def read_facts(network: Any, *, name: str, source: str, weights_hash: str | None = None) -> ModelFacts:
+def read_facts(
+    network: Any, *, name: str, source: str, weights_hash: str | None = None, commit: str = ""
+) -> ModelFacts:
     """Facts of a loaded network; without a given hash, the parameters are hashed."""
     config = network.config
     attention = network.base_model.layers[0].self_attn
@@ -31,6 +33,7 @@ def read_facts(network: Any, *, name: str, source: str, weights_hash: str | None
         dtype_bytes=weight.element_size(),
         device=str(weight.device),
         weights_bytes=_parameter_bytes(network),
+        commit=commit,
     )
 
 

@@ -6,6 +6,7 @@ Knows names and refusals; knows no run. Code that comes with a model is never ex
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as library_logging
@@ -32,6 +33,7 @@ DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 HUB_VARIANT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _TINY = "tiny-random-"
 _REACH_SECONDS = 8
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def load(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> LanguageModel:
-    """Load by name: the default, ``tiny-random-<family>``, a local folder, or a Hub id.
+    """Load by name: the default, ``tiny-random-<family>``, a local folder, or a Hub id with or without
+    ``@revision``.
 
     CPU models are fp32; CUDA ones bf16 where the card has it, else fp16.
 
@@ -127,13 +130,17 @@ def _load_fallback(
 def _load_named(name: str, progress: Progress, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     if not name:
         raise ModelError("model_name_empty")
+    repository, revision = split_revision(name)
     progress(phrase("models.loading", model=name), None)
-    _require_reachable(name)
+    _require_reachable(name, repository, revision)
+    where: dict[str, Any] = {"trust_remote_code": False, "revision": revision}
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(repository, **where)
         check_config(name, config)
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        network = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, trust_remote_code=False)
+        commit = "" if Path(name).is_dir() else _commit_of(repository, revision)
+        where["revision"] = commit or revision  # a branch that moves meanwhile gives no mixture
+        tokenizer = AutoTokenizer.from_pretrained(repository, **where)
+        network = AutoModelForCausalLM.from_pretrained(repository, dtype=dtype, **where)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise ModelError("disk_full", folder=sources.cache_folder()) from error
@@ -142,10 +149,31 @@ def _load_named(name: str, progress: Progress, device: torch.device, dtype: torc
     except (ValueError, KeyError, RuntimeError, ImportError) as error:
         raise ModelError("model_unreadable", model=name, reason=_first_line(error)) from error
     source = "folder" if Path(name).is_dir() else "Hub"
-    return _finish(network, tokenizer, name, source, device, dtype)
+    return _finish(network, tokenizer, name, source, device, dtype, commit=commit)
 
 
-def _require_reachable(name: str) -> None:
+def split_revision(name: str) -> tuple[str, str]:
+    """``org/name@revision`` -> where it is and what of it: a commit of 40 hex digits, which pins the files,
+    or a branch or tag, which may move; ``main`` without one. A folder's path is taken as it is.
+
+    Raises:
+        ModelError: the revision is no name that a commit, branch or tag can have.
+    """
+    repository, at, revision = name.rpartition("@")
+    if not at or Path(name).is_dir():
+        return name, "main"
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        raise ModelError("model_revision", model=repository, given=revision)
+    return repository, revision
+
+
+def _commit_of(repository: str, revision: str) -> str:
+    """The commit whose files the library has just kept for ``revision``; empty for a folder."""
+    kept = try_to_load_from_cache(repository, "config.json", revision=revision)
+    return Path(kept).parent.name if isinstance(kept, str) else ""
+
+
+def _require_reachable(name: str, repository: str, revision: str) -> None:
     """Say at once that a model is not there: the library itself would retry for half a minute.
 
     Raises:
@@ -154,12 +182,14 @@ def _require_reachable(name: str) -> None:
     if Path(name).is_dir():
         return
     try:
-        AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=True)
+        AutoConfig.from_pretrained(
+            repository, trust_remote_code=False, local_files_only=True, revision=revision
+        )
         return  # kept from an earlier download: works without a network
     except (OSError, ValueError):
         pass
     try:
-        HfApi().model_info(name, timeout=_REACH_SECONDS)
+        HfApi().model_info(repository, revision=revision, timeout=_REACH_SECONDS)
     except (HfHubHTTPError, HFValidationError) as error:
         raise ModelError("model_not_found", model=name) from error
     except Exception as error:
@@ -175,10 +205,11 @@ def _finish(
     dtype: torch.dtype,
     *,
     weights_hash: str | None = None,
+    commit: str = "",
 ) -> LanguageModel:
     check_network(name, network)
     network = network.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    facts = read_facts(network, name=name, source=source, weights_hash=weights_hash)
+    facts = read_facts(network, name=name, source=source, weights_hash=weights_hash, commit=commit)
     return LanguageModel(network, tokenizer, facts)
 
 

@@ -83,6 +83,7 @@ def health(context: AppContext) -> dict[str, Any]:
             "dtype": facts.dtype if facts else None,
             "weights_bytes": facts.weights_bytes if facts else None,
             "weights_hash": facts.weights_hash if facts else None,
+            "commit": facts.commit if facts else None,
         },
         "memory": {
             "resident_bytes": resident_bytes(),

@@ -45,18 +45,29 @@ def load_notice(state: LoadState) -> dict[str, Any]:
 
 
 def describe(facts: ModelFacts) -> str:
-    """``SmolLM2 · CPU float32 · 513 MiB of weights``."""
-    return text(
-        "ui.model.ready",
-        name=facts.name,
-        device=facts.device.split(":")[0].upper(),
-        dtype=facts.dtype,
-        weights=format_bytes(facts.weights_bytes),
-        layers=facts.n_layers,
-        heads=facts.n_heads,
-        kv_heads=facts.n_kv_heads,
-        hash=facts.weights_hash[:8],
+    """``SmolLM2 · CPU float32 · 513 MiB of weights``, and the commit of a model from the Hub."""
+    return commit_words(
+        facts,
+        text(
+            "ui.model.ready",
+            name=facts.name,
+            device=facts.device.split(":")[0].upper(),
+            dtype=facts.dtype,
+            weights=format_bytes(facts.weights_bytes),
+            layers=facts.n_layers,
+            heads=facts.n_heads,
+            kv_heads=facts.n_kv_heads,
+            hash=facts.weights_hash[:8],
+        ),
     )
+
+
+def commit_words(facts: ModelFacts, words: str) -> str:
+    """``words`` with the commit that was loaded, and whether the name pins it."""
+    if not facts.commit:
+        return words
+    key = "pinned" if facts.is_pinned else "unpinned"
+    return text(f"models.commit.{key}", words=words, commit=facts.commit[:8])
 
 
 def host_note(state: LoadState) -> dict[str, Any]:
