@@ -138,7 +138,7 @@ def test_a_token_tells_about_itself(watched: Watched) -> None:
     page.locator("#strip-b .kv-strip-canvas").scroll_into_view_if_needed()
     page.hover("#strip-b .kv-strip-canvas", position={"x": 8, "y": 8})
     tip = page.inner_text("#strip-b .kv-tip")
-    for words in ("position: 0", "sink", "bits", "bytes", "attention received"):
+    for words in ("position: 0", "sink", "bits", "bytes", "attention received", "measured"):
         assert words in tip
     page.focus("#strip-b .kv-strip-canvas")
     page.keyboard.press("Home")
