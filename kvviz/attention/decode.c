@@ -1,6 +1,7 @@
-/* Attention of one query row over parts that are stored exactly or as codes, in one pass over each part.
+/* Attention of one query row over parts that are stored exactly or as codes, in one pass over each part; and, for
+ * the many rows of a prompt, codes turned back into values.
  *
- * Codes are never turned into values. With value = minimum + scale * (code - offset),
+ * For one row codes are never turned into values. With value = minimum + scale * (code - offset),
  *   q . k           = scale * (q . code) + (minimum - scale * offset) * sum(q)      groups along channels
  *   q . k           = (q scale) . code + q . (minimum - scale * offset)             groups along tokens
  * and the same for the weighted sum of values. A chunk of tokens gives an output and a log-sum-exp; chunks
@@ -491,4 +492,61 @@ void kvviz_decode(const Part *parts, int64_t n_parts, int64_t kv_heads, int64_t 
                room + item * group * (channels + 2));
   }
   merge(room, chunks, &shape, out, peaks, totals);
+}
+
+/* ---- codes as values ---------------------------------------------------------------------------------- */
+
+/* n codes in their own order, a byte each, from a stream of `bits` bits a code */
+static void in_order(const uint8_t *restrict from, int64_t bits, int64_t n, uint8_t *restrict to) {
+  if (bits == 4)
+    for (int64_t i = 0; i < n / 2; i++) to[2 * i] = from[i] & 15, to[2 * i + 1] = from[i] >> 4;
+  if (bits == 2)
+    for (int64_t i = 0; i < n / 4; i++)
+      for (int lane = 0; lane < 4; lane++) to[4 * i + lane] = from[i] >> (2 * lane) & 3;
+  if (bits == 3)
+    for (int64_t i = 0; i < n / 8; i++) {
+      uint32_t word = from[3 * i] | from[3 * i + 1] << 8 | from[3 * i + 2] << 16;
+      for (int lane = 0; lane < 8; lane++) to[8 * i + lane] = word >> (3 * lane) & 7;
+    }
+}
+
+/* Tokens [t, t + count) of one head, which share their metadata along tokens where there is any such group. */
+static void restore_piece(const Side *side, int64_t head, int64_t t, int64_t count, int64_t channels, float *out) {
+  uint8_t room[BLOCK * MOST_CHANNELS];
+  float scale[MOST_METADATA], base[MOST_METADATA];
+  int64_t span = side->group_channels, spans = channels / span;
+  const uint8_t *codes = side->data + head * side->head_bytes + t * (channels * side->bits / 8);
+  if (side->bits < 8) {
+    in_order(codes, side->bits, count * channels, room);
+    codes = room;
+  }
+  int64_t apart = side->group_tokens == 1 ? spans : 0; /* else one row of metadata serves them all */
+  int64_t at = head * side->meta_stride + t / side->group_tokens * spans, many = apart ? count * spans : spans;
+  metadata(side->scale, side->half, at, many, scale);
+  if (side->minimum) metadata(side->minimum, side->half, at, many, base);
+  else memset(base, 0, many * sizeof(float));
+  const float offset = (float)side->offset;
+  for (int64_t i = 0; i < count; i++, codes += channels, out += channels) {
+    const float *s = scale + i * apart, *b = base + i * apart;
+    if (span == 1)
+      for (int64_t c = 0; c < channels; c += 8)
+        *(Eight *)(out + c) = widen_float(b + c) + (widen_uint8_t(codes + c) - offset) * widen_float(s + c);
+    else
+      for (int64_t j = 0; j < spans; j++)
+        for (int64_t c = j * span; c < (j + 1) * span; c += 8)
+          *(Eight *)(out + c) = b[j] + (widen_uint8_t(codes + c) - offset) * s[j];
+  }
+}
+
+/* Values (H_kv, T, D) of everything that a side holds as codes. */
+void kvviz_restore(const Side *side, int64_t kv_heads, int64_t tokens, int64_t channels, int64_t threads, float *out) {
+  int64_t blocks = (tokens + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t item = 0; item < kv_heads * blocks; item++) {
+    int64_t head = item / blocks, t = item % blocks * BLOCK, stop = t + BLOCK < tokens ? t + BLOCK : tokens;
+    for (int64_t count; t < stop; t += count) {
+      count = piece_of(side, t, stop);
+      restore_piece(side, head, t, count, channels, out + (head * tokens + t) * channels);
+    }
+  }
 }

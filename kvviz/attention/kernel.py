@@ -1,7 +1,7 @@
-"""The compiled read of one row (``decode.c``) as a function of tensors: output, log-sum-exp and scores.
+"""The compiled functions (``decode.c``) as functions of tensors: what one row reads, and codes as values.
 
 Knows codes as numbers, ``minimum + scale * (code - offset)``, and no quantizer. fp32 on the CPU only; for all
-else :meth:`Kernel.fits` says no, and the eager read is there.
+else :meth:`Kernel.fits` and :meth:`Kernel.restores` say no, and the eager ways are there.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Kernel:
             pointer,
         ]  # fmt: skip
         self._decode.restype = None
+        self._restore = library.kvviz_restore
+        self._restore.argtypes = [pointer, word, word, word, word, pointer]
+        self._restore.restype = None
 
     def __deepcopy__(self, memo: dict[int, object]) -> Kernel:
         """A session's copy reads with the same machine code."""
@@ -62,6 +65,22 @@ class Kernel:
         if heads // kv_heads > _MOST_GROUP:
             return False
         return all(_side_fits(side, channels) for part in stored for side in (part.key, part.value))
+
+    def restores(self, codes: Codes, channels: int, dtype: torch.dtype) -> bool:
+        """True when :meth:`restore` can make values of ``dtype`` from ``codes`` of so many channels."""
+        fits = dtype is torch.float32 and channels % _LANES == 0 and channels <= _MOST_CHANNELS
+        return fits and _side_fits(codes, channels)
+
+    def restore(self, codes: Codes, channels: int) -> Tensor:
+        """Values ``(1, H_kv, T, D)`` of codes; ask :meth:`restores` first."""
+        kv_heads, tokens = codes.data.shape[1:3]
+        words = _side_words(codes)
+        values = torch.empty(1, kv_heads, tokens, channels)
+        self._restore(
+            (ctypes.c_int64 * len(words))(*words), kv_heads, tokens, channels,
+            torch.get_num_threads(), values.data_ptr(),
+        )  # fmt: skip
+        return values
 
     def decode(self, asked: Sequence[Asked], scale: float, *, keep_scores: bool) -> Decoded:
         """What one row reads of all parts together, exactly merged. Call :meth:`fits` first."""

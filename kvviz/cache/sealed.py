@@ -13,12 +13,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from kvviz.attention import Codes, Stored, Tile
+from kvviz.attention import Codes, Kernel, Stored, Tile
 from kvviz.cache.pieces import Piece, Space, pieces_of
 from kvviz.cache.prerotary import KeyTurn
 from kvviz.errors import KvvizError
 from kvviz.offload_config import Place
-from kvviz.quant import Parts, Quantizer, narrow, wide_dtype
+from kvviz.quant import Affine, Parts, Quantizer, narrow, wide_dtype
 
 TILE_TOKENS = 1024
 
@@ -37,9 +37,10 @@ class SealedSide:
         first: int,
         turn: KeyTurn | None = None,
         writing: Writing | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
         self.quantizer = quantizer
-        self._writing = writing
+        self._writing, self._kernel = writing, kernel
         self.first = first
         self.turn = turn
         self.pieces = pieces_of(spaces, quantizer.tokens_per_row)
@@ -107,7 +108,12 @@ class SealedSide:
     def read(self, start: int, stop: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Restored ``(B, H_kv, stop - start, D)`` of sealed tokens ``[start, stop)``; the edges are whole
         blocks."""
-        return self._restore(self.held(start, stop, device), start, dtype)
+        parts = self.held(start, stop, device)
+        if self._kernel is not None and self.turn is None and self.quantizer.affine is not None:
+            codes = self._codes(parts, self.quantizer.affine)
+            if self._kernel.restores(codes, self.quantizer.head_dim, dtype):
+                return self._kernel.restore(codes, self.quantizer.head_dim)
+        return self._restore(parts, start, dtype)
 
     def stored(self, start: int, stop: int, device: torch.device) -> Tensor | Codes | None:
         """Sealed tokens ``[start, stop)``, whole blocks, as they lie in memory; None when their values
@@ -118,14 +124,14 @@ class SealedSide:
         if self.turn is not None or not (affine or self.quantizer.config.is_none):
             return None
         parts = self.held(start, stop, device)
-        found: Tensor | Codes
-        if affine is None:
-            found = parts["exact"]
-        else:
-            found = Codes(parts["codes"], affine.bits, parts["scales"], parts.get("minima"), *affine[1:])
+        found = parts["exact"] if affine is None else self._codes(parts, affine)
         if stop <= self.far_start:  # on the device it stays as it is from one block to the next
             self._stored = (start, stop), found
         return found
+
+    @staticmethod
+    def _codes(parts: Parts, affine: Affine) -> Codes:
+        return Codes(parts["codes"], affine.bits, parts["scales"], parts.get("minima"), *affine[1:])
 
     def _restore(self, parts: Parts, start: int, dtype: torch.dtype) -> Tensor:
         if self.turn is None:
@@ -167,15 +173,17 @@ class SealedBlocks:
         spaces: Sequence[Space],
         key_turn: KeyTurn | None = None,
         writing: Writing | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
-        """``writing`` surrounds what is written to the host or to disk."""
+        """``writing`` surrounds what is written to the host or to disk; without a ``kernel`` the quantizer
+        itself restores codes."""
         self.first = first
         self.tokens = 0
         self.device = device
         self.block_size = key.block_size
         self.sides = {
-            "key": SealedSide(key, spaces, first=first, turn=key_turn, writing=writing),
-            "value": SealedSide(value, spaces, first=first, writing=writing),
+            "key": SealedSide(key, spaces, first=first, turn=key_turn, writing=writing, kernel=kernel),
+            "value": SealedSide(value, spaces, first=first, writing=writing, kernel=kernel),
         }
 
     def seal(self, keys: Tensor, values: Tensor) -> dict[str, Tensor]:

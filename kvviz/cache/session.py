@@ -69,7 +69,7 @@ class CacheSession:
         kernel: Kernel | None = None,
     ) -> None:
         """``calibration`` is for quantizers that need one (``nuq``, ``+static``); without a ``kernel`` single
-        rows are read tile by tile."""
+        rows are read tile by tile, and quantizers restore codes."""
         self.config, self.calibration = config, calibration
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.n_layers, self.dtype, self.device = n_layers, dtype, device
@@ -113,6 +113,7 @@ class CacheSession:
             spaces=self._spaces,
             key_turn=self.key_turn if key.prerotary else None,
             writing=partial(self.timeline.blocking, "copy_out", index),
+            kernel=self.kernel,
         )
         return LayerCache(
             sealed,

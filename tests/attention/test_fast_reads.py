@@ -115,6 +115,17 @@ def test_every_integer_scheme_on_both_sides(kernel, spec):
     compare(kernel, query, [Piece(0, side("none", keys), side(spec, values))])
 
 
+@pytest.mark.parametrize("spec", SPECS[1:])
+def test_codes_become_the_values_that_the_quantizer_makes_of_them(kernel, spec):
+    values = data(6, 2, 352, 64)[1]
+    codes, exact = side(spec, values)
+    assert kernel.restores(codes, 64, torch.float32)
+    restored = kernel.restore(codes, 64)
+    # one rounding of each number, in the order of the quantizer
+    assert ((restored - exact).abs() <= torch.finfo(torch.float32).eps * values.abs().max()).all()
+    assert not kernel.restores(codes, 64, torch.float64)
+
+
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 5, 8])
 @pytest.mark.parametrize("channels", [8, 16, 80, 128, 256])
 def test_query_groups_and_head_sizes(kernel, group, channels):
