@@ -24,7 +24,7 @@ def main() -> None:
         compare=host.HostedCompare(hosting, work.compare),
         comparing=host.HostedComparing(hosting, work.comparing),
         lab=host.HostedLab(hosting, work),
-        recompute=host.HostedRecompute(hosting, work),
+        recompute=host.HostedRecompute(hosting, work), summarize=engine.summarize,
         loader=Loader(work.store, hosting.limits.check_model),
         models=engine.offered_models(hosting.limits.models),
         presets=Presets(presets.preset_names(), presets.preset_label, presets.preset),

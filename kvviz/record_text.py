@@ -36,7 +36,7 @@ from kvviz.errors import KvvizError
 from kvviz.events import MASS_TIERS, MemorySnapshot, ModelFacts, Tier
 from kvviz.record import RunRecord
 
-_MOST_LAYERS, _MOST_HEADS, _MOST_HEAD_DIM, _MOST_TOKENS = 512, 1024, 4096, 1 << 21
+_MOST_LAYERS, _MOST_HEADS, _MOST_HEAD_DIM, _MOST_TOKENS = 512, 1024, 4096, 1 << 17
 _MOST_LABEL = 200
 _ENDED = ("eos", "length", "stopped", "failed")
 _ENERGIES = ("key_signal", "key_error", "value_signal", "value_error")
@@ -220,21 +220,29 @@ def _check(record: RunRecord) -> None:
         raise ValueError("labels")
     if not 0 <= record.prefill_tokens <= prompt or not all(0 <= i < 1 << 26 for i in record.token_ids):
         raise ValueError("tokens")
-    if record.tier_mass and len(record.received) != steps:
-        raise ValueError("received")
+    if any(len(kept) != steps for kept in (record.tier_mass, record.received, record.head_summary)):
+        raise ValueError("shares")
     timeline.check(record.timelines, model.n_layers)
     for step in range(steps):
         seen = prompt + step
         _check_spans(record, step, seen)
         _check_memory(record.memory[step], seen)
-        if record.received and len(record.received[step]) not in (0, seen):
+        if len(record.received[step]) not in (0, seen):
             raise ValueError("received")
-    numbers = [record.step_ms, record.logprobs, *(h.entropy for h in record.head_summary)]
+    times = [ms for ms in (record.ttft_ms, record.tpot_ms) if ms is not None]
+    if any(ms < 0 for ms in (*times, *record.step_ms)):
+        raise ValueError("times")
+    numbers: list[Any] = [times, record.step_ms, record.logprobs, *record.received]
+    for head in record.head_summary:
+        numbers += [head.first_mass, head.tier_mass, head.entropy, head.distance]
     energies = record.seal_error
     numbers += [getattr(energies, name) for name in _ENERGIES] if energies else []
     if not all(np.isfinite(np.asarray(values)).all() for values in numbers):
         raise ValueError("numbers")
-    shares: list[NDArray[Any]] = [*record.tier_mass, *(h.tier_mass for h in record.head_summary)]
+    if energies and any(getattr(energies, name).min() < 0 for name in _ENERGIES):
+        raise ValueError("energies")
+    shares: list[NDArray[Any]] = [*record.tier_mass, *record.received]
+    shares += [kept for head in record.head_summary for kept in (head.first_mass, head.tier_mass)]
     if any(np.nanmax(np.nan_to_num(share), initial=0) > 1.01 for share in shares):
         raise ValueError("shares")
 

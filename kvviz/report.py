@@ -95,7 +95,8 @@ def _check_together(comparison: Comparison, records: tuple[RunRecord, ...]) -> N
     for entry, record in zip(comparison.entries, records, strict=True):
         config = RunConfig.from_dict(record.config)
         same = (
-            record.model == comparison.model
+            record.prompt_ids == records[0].prompt_ids
+            and record.model == comparison.model
             and config.cache == CacheConfig.from_dict(entry.cache)
             and config.prompt == comparison.asked.prompt
             and tuple(record.generated_ids) == entry.generation.token_ids

@@ -150,13 +150,17 @@ def generation(record: RunRecord, first: RunRecord) -> Generation:
 
 
 def machine_of(device: str) -> Machine:
-    """This machine, with the accelerator that ``device`` names."""
+    """This machine, with the accelerator that ``device`` names.
+
+    Where this process does not use CUDA itself, it is not asked: that would claim the accelerator.
+    """
+    is_used = device.startswith("cuda") and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         processor=_processor(),
         cores=os.cpu_count() or 1,
         memory_bytes=_memory_bytes(),
-        accelerator=torch.cuda.get_device_name(device) if device.startswith("cuda") else "",
+        accelerator=torch.cuda.get_device_name(device) if is_used else "",
     )
 
 

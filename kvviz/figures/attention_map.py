@@ -134,11 +134,17 @@ def attention_figure(record: RunRecord, layer: int, head: int, scale: Scale = "l
     """The token x token heatmap as a JSON-ready payload: rows are queries, columns keys, by position."""
     data = attention_data(record, layer, head)
     if data is None:
-        key = "figures.attention.none" if record.tier_mass else record_state([record])
-        return to_payload(empty_figure("attention", text(key), HEIGHT))
+        return to_payload(empty_figure("attention", text(_why_none(record)), HEIGHT))
     payload = to_payload(draw_attention(data, scale, record.kind))
     payload["data"][0]["z"] = [compact(row) for row in data.rows]
     return payload
+
+
+def _why_none(record: RunRecord) -> str:
+    """Catalogue key of the sentence for a record without this map."""
+    if record.is_stored and record.attention is None:
+        return "atlas.stored_maps"
+    return "figures.attention.none" if record.tier_mass else record_state([record])
 
 
 def draw_attention(data: AttentionMap, scale: Scale, kind: str = "measured") -> go.Figure:

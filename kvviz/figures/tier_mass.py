@@ -69,12 +69,14 @@ def tier_mass_data(record: RunRecord, group: Group, step: int | None = None) -> 
 
 
 def tier_mass_summary(record: RunRecord) -> TierMassSummary:
-    """Mean mass of every tier at every step; empty arrays before the first."""
+    """Mean mass of every tier at every step; empty arrays before the first. Steps that a stored record left
+    out are not there."""
     tokens = np.asarray([m.tokens for m in record.memory[: len(record.tier_mass)]], dtype=np.int64)
     if not record.tier_mass:
         return TierMassSummary(tokens, np.zeros((0, len(MASS_TIERS))))
     means = np.stack([mass.mean((0, 1), dtype=np.float64) for mass in record.tier_mass])
-    return TierMassSummary(tokens, means)
+    kept = ~np.isnan(means).any(1)
+    return TierMassSummary(tokens[kept], means[kept])
 
 
 def tier_mass_figure(record: RunRecord, group: Group = "sink", step: int | None = None) -> dict[str, Any]:
@@ -82,6 +84,8 @@ def tier_mass_figure(record: RunRecord, group: Group = "sink", step: int | None 
     data = tier_mass_data(record, group, step)
     if data is None:
         return to_payload(empty_figure("tier_mass", text(record_state([record])), _MINIMUM_HEIGHT))
+    if np.isnan(data.share).any():
+        return to_payload(empty_figure("tier_mass", text("figures.step_left_out"), _MINIMUM_HEIGHT))
     return to_payload(draw_tier_mass(data, record.kind))
 
 

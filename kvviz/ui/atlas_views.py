@@ -35,6 +35,8 @@ def empty_sentence(records: Records, choice: AtlasChoice) -> str:
     shown = [records[side] for side in choice.sides]
     if all(record.status == "empty" for record in shown):
         return text("atlas.empty")
+    if any(record.attention is None and record.is_stored for record in shown):
+        return text("atlas.stored_maps")
     if any(record.attention is None and record.tier_mass for record in shown):
         return text("atlas.no_maps")
     return text(record_state(shown))

@@ -1,4 +1,4 @@
-"""A comparison that a page runs or has opened: its runs' records, how far its scoring is, what came out.
+"""A comparison that a page runs: its runs' records, how far its scoring is, what came out.
 
 Knows the engine's contract; does not know gradio or a figure.
 """
@@ -10,8 +10,6 @@ from typing import Any, cast
 
 from kvviz.comparison import Comparison, ScoreProgress
 from kvviz.comparison_request import ComparisonRequest
-from kvviz.config import RunConfig
-from kvviz.report import Report
 from kvviz.ui.context import AppContext
 from kvviz.ui.runs import LiveRun
 
@@ -24,17 +22,6 @@ class ComparisonRun(LiveRun):
         self.request = request
         self.progress: ScoreProgress | None = None
         self.result: Comparison | None = None
-
-
-class OpenedComparison(LiveRun):
-    """A comparison that was read from a file, over before it begins: nothing in it was measured now."""
-
-    def __init__(self, session: str, report: Report) -> None:
-        configs = [RunConfig.from_dict(record.config) for record in report.records]
-        super().__init__(session, report.comparison.model.name, configs)
-        self._records = list(report.records)
-        self.result = report.comparison
-        self.finish()
 
 
 def drive(run: ComparisonRun, context: AppContext, model: Any) -> None:

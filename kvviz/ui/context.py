@@ -66,6 +66,12 @@ class Score(Protocol):
     ) -> Any: ...  # fmt: skip
 
 
+class Summarize(Protocol):
+    """The engine's summary of runs that have ended. ``created`` is when they began (UTC, ISO 8601)."""
+
+    def __call__(self, records: Sequence[RunRecord], created: str) -> Comparison: ...
+
+
 Progress = Callable[[int, int], None]
 
 
@@ -132,6 +138,7 @@ class AppContext:
     comparing: Comparing
     lab: Lab
     recompute: Recompute
+    summarize: Summarize
     loader: Loader
     models: Sequence[ModelChoice]
     presets: Presets

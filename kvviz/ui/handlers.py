@@ -108,8 +108,18 @@ class RunHandlers:
                 yield self._frame(run, clock)
             if not run.superseded:
                 yield self._frame(run, clock, final=True)
+            elif (newest := self._context.runs.newest(run.session)) is not None and newest.is_stored:
+                yield self.whole(newest)  # a frame of this run may have come after what was opened
         finally:
             run.stop.set()
+
+    def whole(self, run: LiveRun) -> list[Any]:
+        """All outputs of a stream for a run that is over: it is the one that is looked at from now on."""
+        return self._frame(run, FrameClock(), final=True)
+
+    def told(self, line: str) -> list[Any]:
+        """Outputs of a stream that say ``line`` under the Run button and change nothing else."""
+        return [SKIP, SKIP, line, SKIP, SKIP, *self._fill({})]
 
     def stop(self, request: gr.Request) -> Any:
         """Throw the switch of this session's run; the run ends itself within two tokens."""

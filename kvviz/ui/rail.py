@@ -18,7 +18,7 @@ from kvviz.errors import KvvizError
 from kvviz.ui import form
 from kvviz.ui.components import encode, notice_line
 from kvviz.ui.context import AppContext
-from kvviz.ui.share import AT_ONCE, ShareParts, build_share
+from kvviz.ui.share import AT_ONCE, FileParts, ShareParts, build_files, build_share
 from kvviz.ui.views import LETTERS, notice
 
 __all__ = ["AT_ONCE", "Rail", "Side", "build_rail", "cache_components", "name_side", "read_inputs"]
@@ -54,6 +54,7 @@ class Rail:
     stop: gr.Button
     notice: gr.HTML
     share: ShareParts
+    files: FileParts
 
     @property
     def inputs(self) -> list[Any]:
@@ -82,9 +83,9 @@ def build_rail(context: AppContext, model: gr.Dropdown) -> Rail:
         run = gr.Button(text("ui.rail.run"), variant="primary", elem_id="run", min_width=100)
         stop = gr.Button(text("ui.rail.stop"), elem_id="stop", interactive=False, min_width=80)
     line = notice_line(notice(), "run-notice")
-    share = build_share("run")
+    share, files = build_share("run"), build_files("run")
     sides = [_side(context, i, preset, label, model) for i, (preset, label) in enumerate(presets)]
-    return Rail(model, ready, request, sides, run, stop, line, share)
+    return Rail(model, ready, request, sides, run, stop, line, share, files)
 
 
 def request_fields(context: AppContext, owner: str = "") -> tuple[gr.Dropdown, list[Any]]:

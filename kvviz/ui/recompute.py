@@ -79,6 +79,9 @@ class RecomputeHandlers:
             return [SKIP, SKIP]
         records = run.snapshot()
         desk = self._context.desks.get(session)
+        if run.is_stored:  # its record names a model, and no model is loaded because a file names it
+            self._context.desks.change(session, wish=None)
+            return [encode(notice(text("atlas.recompute_stored"), "error")), SKIP]
         if not run.is_done:
             self._context.desks.change(session, wish=None)
             return [encode(notice(text("atlas.recompute_live"), "error")), SKIP]
@@ -117,8 +120,8 @@ class RecomputeHandlers:
         self, session: str, records: list[RunRecord], wish: Wish, stop: threading.Event, job: Job
     ) -> list[Any]:
         desk = self._context.desks.get(session)
-        if desk.wish is not wish:  # another one has taken its place and will answer
-            return [SKIP, SKIP]
+        if desk.wish is not wish:  # another one will answer, or what it is about is no longer shown
+            return [SKIP if desk.wish else encode(notice()), SKIP]
         changes: dict[str, Any] = {"wish": None}
         if job.result is not None and wish.is_tile:
             changes |= {"tile": job.result, "tiled": wish}

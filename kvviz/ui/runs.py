@@ -10,6 +10,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from kvviz.config import RunConfig
@@ -48,6 +49,8 @@ class LiveRun:
         self.phase: Phase = "waiting"
         self.error = ""
         self.remarks = ""
+        self.created = ""  # when the engine told its first event: UTC, ISO 8601
+        self.is_stored = False  # read from a file: nothing in it was measured now
         self._claimed = False
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -62,6 +65,7 @@ class LiveRun:
     def apply(self, event: Event) -> None:
         """Fold one engine event in."""
         with self._lock:
+            self.created = self.created or datetime.now(UTC).isoformat(timespec="seconds")
             self._records[event.run].apply(event)
 
     def snapshot(self) -> list[RunRecord]:
@@ -151,6 +155,12 @@ class RunStore:
                 return None
             self._runs.move_to_end(run_id)
             return run
+
+    def newest(self, session: str) -> LiveRun | None:
+        """The run that the session laid ready or opened last."""
+        with self._lock:
+            runs = [run for run in self._runs.values() if run.session == session and not run.superseded]
+        return runs[-1] if runs else None
 
     def stop(self, session: str) -> None:
         """Ask the session's runs to stop; they stay to be looked at."""

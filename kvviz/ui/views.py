@@ -154,6 +154,8 @@ def empty_records(labels: Sequence[str]) -> list[RunRecord]:
 
 def run_notice(run: LiveRun, loading: dict[str, Any], *, final: bool) -> dict[str, Any]:
     """The line under the Run button. ``loading`` is the notice of the model on its way."""
+    if run.is_stored:
+        return notice(run.remarks)
     if run.error:
         return notice(run.error, "error")
     failed = [record.message for record in run.snapshot() if record.status == "failed"]

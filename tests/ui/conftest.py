@@ -10,6 +10,7 @@ import pytest
 
 from kvviz import lab
 from kvviz.config import CacheConfig
+from kvviz.engine import summarize
 from kvviz.ui.context import AppContext, Presets
 from kvviz.ui.loading import Loader
 from tests.builders import FULL, STACK
@@ -30,6 +31,7 @@ def make_context() -> Callable[..., AppContext]:
             comparing=comparing or FakeComparing(),
             lab=lab,
             recompute=recompute or FakeRecompute(),
+            summarize=summarize,
             loader=Loader(store or FakeStore()),
             models=[SimpleNamespace(name="tiny", label="tiny")],
             presets=Presets(tuple(CACHES), lambda name: f"the {name}", CACHES.__getitem__),

@@ -26,6 +26,7 @@ def tiny_context(limits: host.Limits | None = None, memory: host.Memory | None =
         comparing=host.HostedComparing(hosting, engine.comparing),
         lab=host.HostedLab(hosting, lab),
         recompute=host.HostedRecompute(hosting, engine),
+        summarize=engine.summarize,
         score=host.HostedScore(hosting, engine.score),
         loader=Loader(engine.ModelStore(), limits.check_model),
         models=engine.offered_models(limits.models or (TINY,)),

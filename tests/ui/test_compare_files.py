@@ -10,10 +10,11 @@ import pytest
 
 from kvviz.report import MOST_BYTES, Report, read, to_json
 from kvviz.ui.atlas import SKIP
-from kvviz.ui.compare_files import KINDS, N_OPEN_CONTROLS, CompareFiles
+from kvviz.ui.compare_files import N_OPEN_CONTROLS, CompareFiles
 from kvviz.ui.compare_handlers import CompareHandlers
 from kvviz.ui.compare_views import PANELS, VIEWS
-from kvviz.ui.comparison_runs import OpenedComparison
+from kvviz.ui.files import OpenedRun
+from kvviz.ui.share import KINDS
 from tests.test_report import make_report
 
 WHO, OTHER = SimpleNamespace(session_hash="me"), SimpleNamespace(session_hash="other")
@@ -82,20 +83,20 @@ def test_nothing_to_save_is_said(context):
 def test_a_comparison_belongs_to_the_session_that_opened_it(context):
     run_id = opened(context, to_json(make_report()))["run"]
     assert saved(context, "json", run_id, OTHER)[0] is SKIP
-    assert isinstance(context.comparisons.get(run_id, "me"), OpenedComparison)
+    assert isinstance(context.comparisons.get(run_id, "me"), OpenedRun)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+#: No report, each in another way.
+HOSTILE = (
         "", "{}", "[]", "null", '{"format": "kvviz.comparison", "version": 999}',
         "<p>no report</p>",
         "{" * 100_000,
         '{"format":' + "1" * 5_000 + "}", "x" * (MOST_BYTES + 1), "\ud800", "/etc/passwd",
         "http://127.0.0.1/report.json",
-    ],
-    ids=lambda content: content[:20],
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=lambda content: content[:20])
 def test_what_is_no_report_is_refused_in_a_sentence_and_changes_nothing(context, content):
     before = opened(context, to_json(make_report()))["run"]
     views = opened(context, content)

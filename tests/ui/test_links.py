@@ -60,6 +60,7 @@ def make_context_once(request):
     from types import SimpleNamespace
 
     from kvviz import lab
+    from kvviz.engine import summarize
     from kvviz.ui.context import AppContext, Presets
     from kvviz.ui.loading import Loader
     from tests.ui.fakes import FakeComparing, FakeEngine, FakeRecompute, FakeStore
@@ -69,6 +70,7 @@ def make_context_once(request):
         comparing=FakeComparing(),
         lab=lab,
         recompute=FakeRecompute(),
+        summarize=summarize,
         loader=Loader(FakeStore()),
         models=[SimpleNamespace(name="tiny", label="tiny")],
         presets=Presets(tuple(CACHES), lambda name: f"the {name}", CACHES.__getitem__),

@@ -12,9 +12,8 @@ import gradio as gr
 
 from kvviz.catalogue import text
 from kvviz.figures.theme import run_letter
-from kvviz.report import MOST_BYTES
 from kvviz.ui import compare_views
-from kvviz.ui.compare_files import KINDS, CompareFiles
+from kvviz.ui.compare_files import CompareFiles
 from kvviz.ui.compare_form import CompareRail, build_rail
 from kvviz.ui.compare_handlers import CompareHandlers, MapControls
 from kvviz.ui.compare_links import wire_compare_links
@@ -23,7 +22,7 @@ from kvviz.ui.components import data_tables, live_plot, notice_line, text_panel,
 from kvviz.ui.context import OPENING_HEAD, AppContext
 from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, CompareParts, Page
 from kvviz.ui.rail import AT_ONCE
-from kvviz.ui.share import build_files
+from kvviz.ui.share import build_files, wire_files
 from kvviz.ui.views import empty_records, notice
 
 KEY = "compare"
@@ -36,7 +35,7 @@ def build(context: AppContext, page: Page) -> None:
     with gr.Row(elem_classes="kv-main"):
         with gr.Column(scale=0, min_width=320, elem_classes="kv-rail"):
             rail = build_rail(context, page.header.model)
-            files = build_files("cmp", KINDS, MOST_BYTES)
+            files = build_files("cmp")
         with gr.Column(scale=1, min_width=0, elem_classes="kv-stage"):
             views = _stage(context)
             controls, line = _maps(views)
@@ -141,28 +140,12 @@ def _wire_run(handlers: CompareHandlers, parts: CompareParts, page: Page) -> Non
 
 
 def _wire_files(handlers: CompareFiles, parts: CompareParts) -> None:
-    controls, files, line = parts.controls, parts.files, parts.rail.notice
-    for kind, button in files.save.items():
-        button.click(_saving(handlers, kind), parts.run_id, [files.offer, line], **AT_ONCE)
-    files.opener.click(
-        handlers.open,
-        None,
-        [
-            parts.run_id, line, controls.first, controls.second, controls.row, parts.line,
-            *(parts.views[name] for name in VIEWS),
-        ],
-        trigger_mode="multiple",
-        **AT_ONCE,
-    )  # fmt: skip
-
-
-def _saving(handlers: CompareFiles, kind: str) -> Callable[..., list[Any]]:
-    """A function of its own for each kind, as for the panels."""
-
-    def save(request: gr.Request, run_id: str) -> list[Any]:
-        return handlers.save(kind, request, run_id)
-
-    return save
+    controls, line = parts.controls, parts.rail.notice
+    shown = [
+        parts.run_id, line, controls.first, controls.second, controls.row, parts.line,
+        *(parts.views[name] for name in VIEWS),
+    ]  # fmt: skip
+    wire_files(parts.files, handlers, parts.run_id, line, [], shown)
 
 
 def _wire_maps(handlers: CompareHandlers, parts: CompareParts) -> None:

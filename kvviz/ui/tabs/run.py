@@ -16,7 +16,9 @@ from kvviz.ui.handlers import RunHandlers, ViewControls
 from kvviz.ui.links import wire_links
 from kvviz.ui.parts import MODEL_QUEUE, RUNS_AT_ONCE, AtlasParts, Page, RunParts
 from kvviz.ui.rail import AT_ONCE, build_rail
+from kvviz.ui.run_files import RunFiles
 from kvviz.ui.runs import ViewChoice
+from kvviz.ui.share import wire_files
 from kvviz.ui.status import watch_model
 from kvviz.ui.views import BUILDERS, LETTERS, empty_records, notice, panel
 
@@ -44,7 +46,11 @@ def wire(context: AppContext, page: Page) -> None:
     run, atlas = page.run, page.atlas
     filled = run.views | atlas.views | page.offload.views | {"notice": atlas.notice, "stop": atlas.stop}
     handlers = RunHandlers(context, tuple(filled))
-    _wire_run(handlers, run, atlas, list(filled.values()))
+    shown = [run.run_id, run.rail.stop, run.rail.notice, run.controls.latest, run.controls.step]
+    shown += filled.values()
+    _wire_run(handlers, run, atlas, shown)
+    files = RunFiles(context, handlers)
+    wire_files(run.rail.files, files, run.run_id, run.rail.notice, run.controls.inputs, shown)
     _wire_views(handlers, run.run_id, run.views, run.controls)
     wire_links(context, run.rail, run.model_watch)
 
@@ -137,7 +143,7 @@ def _radio(name: str, values: tuple[str, ...]) -> gr.Radio:
     )
 
 
-def _wire_run(handlers: RunHandlers, run: RunParts, atlas: AtlasParts, filled: list[Any]) -> None:
+def _wire_run(handlers: RunHandlers, run: RunParts, atlas: AtlasParts, shown: list[Any]) -> None:
     pending = gr.State("")
     rail, controls = run.rail, run.controls
 
@@ -158,7 +164,7 @@ def _wire_run(handlers: RunHandlers, run: RunParts, atlas: AtlasParts, filled: l
     begun.then(
         handlers.stream,
         pending,
-        [run.run_id, rail.stop, rail.notice, controls.latest, controls.step, *filled],
+        shown,
         show_progress="hidden",
         api_visibility="private",
         concurrency_id=MODEL_QUEUE,
