@@ -10,13 +10,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gradio as gr
-
 from kvviz.catalogue import text
 from kvviz.config import RunConfig
 from kvviz.errors import KvvizError
 from kvviz.figures.report_page import report_page
 from kvviz.report import Report, to_csv, to_json
+from kvviz.ui.atlas import SKIP
 from kvviz.ui.components import encode
 from kvviz.ui.lab_views import file_value
 from kvviz.ui.runs import LiveRun
@@ -63,7 +62,7 @@ def offered(report: Callable[[], Report], kind: str, stem: str) -> list[Any]:
     try:
         content = _MAKERS[kind](report())
     except KvvizError as error:
-        return [gr.skip(), refusal(error)]
+        return [SKIP, refusal(error)]
     file = file_value(f"{stem}.{kind}", _MIMES[kind], content.encode())
     # the same file twice is two downloads: the id makes the value a new one
-    return [encode(file | {"id": uuid.uuid4().hex}), gr.skip()]
+    return [encode(file | {"id": uuid.uuid4().hex}), SKIP]

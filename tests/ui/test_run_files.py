@@ -86,8 +86,8 @@ def test_a_saved_run_is_shown_again_without_a_model_and_says_that_it_is_stored(
     assert store.asked == []
     assert keeper.notice["kind"] == "info"
     assert keeper.notice["text"].startswith("Stored, not measured now: begun 20")
-    assert keeper.stop["interactive"] is False
-    assert keeper.slider["maximum"] == 5
+    assert keeper.stop.interactive is False
+    assert keeper.slider.maximum == 5
     for side in "ab":
         panel, before = keeper.views[f"panel_{side}"], live.views[f"panel_{side}"]
         assert {metric["kind"] for metric in panel["metrics"]} == {"stored"}
@@ -109,7 +109,7 @@ def test_the_other_tabs_show_the_opened_run(make_context: Make) -> None:
     assert keeper.views["atlas_replay"]["steps"] == 6
     assert "atlas_table" in keeper.act(step=2)
     slider, *found = OffloadHandlers(context).enter(keeper.request, keeper.run_id)
-    assert slider["maximum"] == 5
+    assert slider.maximum == 5
     assert len(found) == len(OFFLOAD)
     assert all(json.loads(value) for value in found)
 
