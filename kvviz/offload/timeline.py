@@ -49,7 +49,9 @@ class Timeline:
             return
         if self._cuda:
             torch.cuda.synchronize()
-        self._zero = (self.moment(), time.perf_counter())
+        # Without CUDA both are one reading: of two, the first would lie before the step that it begins.
+        now = time.perf_counter()
+        self._zero = (self.moment() if self._cuda else now, now)
         self._since, self._spans, self.layer = self._zero[0], [], 0
         self._rows += rows
 

@@ -14,6 +14,7 @@ import torch
 
 import kvviz.cache.fetch
 import kvviz.cache.pieces
+from kvviz.array_text import Allowance
 from kvviz.cache.ledger import live_bytes
 from kvviz.config import CacheConfig, Middle, Offload, OffloadRead, Prefill, RunConfig
 from kvviz.engine import run
@@ -23,6 +24,7 @@ from kvviz.offload.copies import InlineCopies, ThreadCopies
 from kvviz.offload.stores import FOLDER_VARIABLE
 from kvviz.quant_config import QuantConfig
 from kvviz.record import RunRecord
+from kvviz.record_text import from_text, to_text
 from kvviz.timeline import costs
 
 INT8 = QuantConfig.parse("int8:token:g16:absmax")
@@ -290,3 +292,17 @@ def test_a_disk_that_refuses_before_anything_is_written(model, monkeypatch) -> N
     assert not any(isinstance(event, TokenGenerated) for event in events)
     assert any(isinstance(event, PrefillProgress) for event in events)
     assert DiskStore.place.value == "disk"
+
+
+def test_no_span_begins_before_its_step_and_a_saved_run_is_read_again(model) -> None:
+    record = RunRecord()
+    for event in run(model, asked()):
+        record.apply(event)
+    known = [timeline for timeline in record.timelines if timeline is not None]
+    assert len(known) == 12
+    assert min(timeline.start_ms.min() for timeline in known) >= 0
+    (plain,) = to_text([record], 1_000_000)
+    again = from_text(plain, Allowance(1 << 26))
+    for old, new in zip(known, again.timelines, strict=True):
+        assert new is not None
+        assert np.array_equal(old.start_ms, new.start_ms)
