@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kvviz.attention.kernel import Asked, Kernel
 from kvviz.attention.parts import (
@@ -26,6 +27,9 @@ from kvviz.attention.parts import (
     merge,
     softmax,
 )
+
+#: rows that share one mask: fewer see fewer keys in common, so less is worked out in vain
+_MASKED_ROWS = 256
 
 
 class Reading(NamedTuple):
@@ -73,24 +77,75 @@ def _asked(query: Tensor, parts: list[Part]) -> list[Asked] | None:
 def _read_tile(query: Tensor, tile: Tile, rule: RowRule, scale: float) -> Iterator[tuple[Tensor, Tensor]]:
     """Output ``(B, H, Q, D)`` and log-sum-exp ``(B, H, Q)`` of what all rows see, and of the rest."""
     start, stop = tile.start, tile.start + tile.keys.shape[2]
-    edge = min(max(rule.all_to, start), stop) if rule.all_from <= start else start
+    is_causal = query.shape[2] > 1 and rule.is_causal(start, stop)
+    edge = max(start, stop - query.shape[2]) if is_causal else _seen_by_all(rule, start, stop)
     for low, high in ((start, edge), (edge, stop)):
         if low < high:
             keys, values = (x[:, :, low - start : high - start] for x in (tile.keys, tile.values))
-            yield _exact(query, keys, values, rule.hidden(low, high), scale)
+            if is_causal and low == edge:
+                yield _causal(query, keys, values, scale)
+            else:
+                yield _exact(query, keys, values, rule.hidden(low, high), scale)
+
+
+def _seen_by_all(rule: RowRule, start: int, stop: int) -> int:
+    """Every row sees the tokens from ``start`` up to this one."""
+    return min(max(rule.all_to, start), stop) if rule.all_from <= start else start
+
+
+def _causal(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """The last rows read the square of their own keys; rows before them, if any, see nothing of it. It costs
+    less than the same square with a mask: what is hidden is not worked out."""
+    before = query.shape[2] - keys.shape[2]
+    output, lse = _torch_exact(query[:, :, before:], keys, values, scale, is_causal=True)
+    if not before:
+        return output, lse
+    return pad(output, (0, 0, before, 0)), pad(lse, (before, 0), value=NEG_INF)
 
 
 def _exact(
     query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    mask = None if hidden is None else torch.zeros(hidden.shape).masked_fill_(hidden, NEG_INF)
-    # the function behind torch's scaled_dot_product_attention, which keeps the log-sum-exp to itself
-    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, keys, values, 0.0, False, attn_mask=mask, scale=scale
+    if hidden is None:
+        return _torch_exact(query, keys, values, scale)
+    blocks = [
+        _masked(rows, keys, values, rule, scale)
+        for rows, rule in zip(query.split(_MASKED_ROWS, dim=2), hidden.split(_MASKED_ROWS), strict=True)
+    ]
+    if len(blocks) == 1:
+        return blocks[0]
+    return torch.cat([output for output, _ in blocks], dim=2), torch.cat([lse for _, lse in blocks], dim=2)
+
+
+def _masked(
+    query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Reads only the keys between the first and the last that any of these rows sees."""
+    seen = (~hidden).any(0).nonzero()
+    if not len(seen):
+        output = torch.zeros_like(query)
+        return output, output.new_full(query.shape[:3], NEG_INF)
+    low, high = int(seen[0]), int(seen[-1]) + 1
+    hidden = hidden[:, low:high]
+    mask = torch.zeros(hidden.shape).masked_fill_(hidden, NEG_INF)
+    output, lse = _torch_exact(query, keys[:, :, low:high], values[:, :, low:high], scale, mask=mask)
+    return output, lse.masked_fill(hidden.all(-1), NEG_INF)  # of a row that sees nothing it says 0
+
+
+def _torch_exact(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The function behind torch's scaled_dot_product_attention, which keeps the log-sum-exp to itself."""
+    read: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, keys, values, 0.0, is_causal, attn_mask=mask, scale=scale
     )
-    if hidden is not None:  # of a row that sees nothing it says 0
-        lse = lse.masked_fill(hidden.all(-1), NEG_INF)
-    return output, lse
+    return read
 
 
 def look(query: Tensor, parts: list[Part], scale: float, reading: Reading) -> Attention:

@@ -53,6 +53,15 @@ class RowRule:
         positions = torch.arange(start, stop, device=self.low.device)
         return (positions < self.low[:, None]) | (positions >= self.high[:, None])
 
+    def is_causal(self, start: int, stop: int) -> bool:
+        """True where the rows are the newest tokens before ``stop`` and each sees of ``start .. stop - 1``
+        what is not after itself."""
+        first = stop - len(self.high)
+        if self.all_from > max(start, first):
+            return False
+        own = torch.arange(first + 1, stop + 1, device=self.high.device)
+        return torch.equal(self.high.clamp(min=start), own.clamp(min=start))
+
 
 class Part(Protocol):
     """Some consecutive positions that live in one place."""
