@@ -209,6 +209,10 @@ class SamplingConfig:
         _check_int("seed", self.seed, minimum=0)
 
 
+#: of a prompt that are read at a time: enough that products are fast, few enough that a run soon stops
+PROMPT_CHUNK_TOKENS = 512
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig:
     """One generation: which prompt, through which cache, for how long."""
@@ -219,7 +223,7 @@ class RunConfig:
     use_chat_template: bool = True
     max_new_tokens: int = 64
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    chunk_size: int = 256
+    chunk_size: int = PROMPT_CHUNK_TOKENS
 
     def __post_init__(self) -> None:
         _check_int("max_new_tokens", self.max_new_tokens, minimum=1)

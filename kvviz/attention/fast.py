@@ -110,7 +110,9 @@ def _exact(
         return _torch_exact(query, keys, values, scale)
     blocks = [
         _masked(rows, keys, values, rule, scale)
-        for rows, rule in zip(query.split(_MASKED_ROWS, dim=2), hidden.split(_MASKED_ROWS), strict=True)
+        for rows, rule in zip(
+            torch.split(query, _MASKED_ROWS, 2), torch.split(hidden, _MASKED_ROWS), strict=True
+        )
     ]
     if len(blocks) == 1:
         return blocks[0]

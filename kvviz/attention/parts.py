@@ -54,8 +54,8 @@ class RowRule:
         return (positions < self.low[:, None]) | (positions >= self.high[:, None])
 
     def is_causal(self, start: int, stop: int) -> bool:
-        """True where the rows are the newest tokens before ``stop`` and each sees of ``start .. stop - 1``
-        what is not after itself."""
+        """True where the rows are the newest tokens before ``stop`` and each sees of them, from ``start`` on,
+        itself and all before it. Of older tokens it says nothing."""
         first = stop - len(self.high)
         if self.all_from > max(start, first):
             return False

@@ -57,6 +57,8 @@ FORMS: Mapping[str, Mapping[str, Form]] = MappingProxyType(
             "decode_to_full": partial(_number, 2),
             "prefill_ms": partial(_number, 0),
             "prefill_to_library": partial(_number, 2),
+            "at_once_ms": partial(_number, 0),
+            "prefill_to_at_once": partial(_number, 2),
             "held_bytes": _bytes,
             "transient_bytes": _bytes,
         },

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from kvviz.calculator import ModelShape, Question, full_bytes, kv_bytes, peak_bytes
-from kvviz.config import CacheConfig, OffloadRead
+from kvviz.config import PROMPT_CHUNK_TOKENS, CacheConfig, OffloadRead
 from kvviz.errors import KvvizError
 from kvviz.events import MASS_TIERS, ModelFacts
 from kvviz.units import format_bytes
@@ -59,7 +59,9 @@ def shape_of(facts: ModelFacts) -> ModelShape:
     )  # fmt: skip
 
 
-def cache_need(facts: ModelFacts, cache: CacheConfig, tokens: int, chunk_size: int = 256) -> Need:
+def cache_need(
+    facts: ModelFacts, cache: CacheConfig, tokens: int, chunk_size: int = PROMPT_CHUNK_TOKENS
+) -> Need:
     """One sequence of ``tokens`` tokens through ``cache``: the peak while it grows, a chunk that is not
     sealed yet, the headroom of growing buffers, and what brings offloaded blocks back."""
     shape, most = shape_of(facts), max(1, tokens)

@@ -14,7 +14,6 @@ from kvviz.config import CacheConfig
 from kvviz.engine import LanguageModel
 from kvviz.models.library import LibraryCache, is_installed
 
-CHUNK_SIZE = 256
 #: what every ratio's denominator is called
 LIBRARY, FULL = "dynamic", "full"
 PEERS: tuple[LibraryCache, ...] = ("quanto", "hqq")
@@ -50,17 +49,14 @@ class Reading(Protocol):
 
 
 class _OwnReading:
-    """Through one of our sessions, a prompt in chunks as every run reads it."""
+    """Through one of our sessions."""
 
     def __init__(self, model: LanguageModel, cache: CacheConfig) -> None:
         self._model = model
         self._session = model.new_session(cache)
 
     def feed(self, ids: Sequence[int]) -> object:
-        logits = None
-        for start in range(0, len(ids), CHUNK_SIZE):
-            logits = self._model.forward(ids[start : start + CHUNK_SIZE], self._session, last_only=True)
-        return logits
+        return self._model.forward(ids, self._session, last_only=True)
 
     def held_bytes(self) -> int:
         return self._session.memory().used_bytes
@@ -76,6 +72,11 @@ class Contestant:
     name: str
     maker: Literal["kvviz", "library"]
     is_peer: bool = False
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Also timed on the whole prompt at once: how a cache of the library reads unless it is cut."""
+        return self.maker == "library"
 
     @property
     def label(self) -> str:

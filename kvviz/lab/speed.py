@@ -1,9 +1,11 @@
 """What does it cost to wait? Decode steps and prefills timed in one process, ours beside the library's.
 
 Every round gives one step to each contestant in turn, so that a machine that slows down slows them all; the
-text and the forced tokens are the same. Ratios are between medians. Arrays (``C`` contestants, in the table's
-order, for each context ``T``): ``decode_ms_T`` ``(C, rounds)``. Marks: ``labels_T``, ``missing`` (caches
-whose package is not installed), ``copy_gb_s`` (what copying a large tensor reaches here), ``threads``.
+text and the forced tokens are the same. Everyone reads the prompt in the same chunks, the library's caches
+also at once, as they do when nobody cuts it for them. Ratios are between medians. Arrays (``C`` contestants,
+in the table's order, for each context ``T``): ``decode_ms_T`` ``(C, rounds)``. Marks: ``labels_T``,
+``missing`` (caches whose package is not installed), ``copy_gb_s`` (what copying a large tensor reaches
+here), ``threads``.
 """
 
 from __future__ import annotations
@@ -12,17 +14,19 @@ import statistics
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from kvviz.catalogue import text
+from kvviz.config import PROMPT_CHUNK_TOKENS
 from kvviz.engine import LanguageModel
 from kvviz.engine.run import check_length
 from kvviz.experiment import Cell, Control, ExperimentInfo, LabResult, Table, table
 from kvviz.lab.bench import Bench, Experiment, Experimenting, Tokens
-from kvviz.lab.contestants import CHUNK_SIZE, FULL, LIBRARY, NAMES, Contestant, Reading, contestants
+from kvviz.lab.contestants import FULL, LIBRARY, NAMES, Contestant, Reading, contestants
 from kvviz.units import format_ms, format_number
 
 CONTEXTS = ("1024", "4096", "8192")
@@ -50,6 +54,7 @@ class _Timed:
 
     contestant: Contestant
     prefill_ms: list[float] = field(default_factory=list)
+    at_once_ms: list[float] = field(default_factory=list)
     decode_ms: list[float] = field(default_factory=list)
     held_bytes: int = 0
     transient_bytes: int = 0
@@ -68,8 +73,9 @@ def _work(settings: dict[str, Any]) -> int:
     total = 0
     for context in map(int, settings["contexts"]):
         prompt = context - _steps(settings)
-        each = settings["prefills"] * prompt + _steps(settings)
-        total += each * len(_entered(settings, context))
+        entered = _entered(settings, context)
+        prefills = len(entered) + sum(one.reads_at_once for one in entered)
+        total += settings["prefills"] * prompt * prefills + _steps(settings) * len(entered)
     return total
 
 
@@ -120,12 +126,17 @@ def _at(
         for time_again in range(settings["prefills"]):
             for one in timed:
                 reading = one.contestant.reading(model)
-                one.prefill_ms.append(watch.ms(lambda r=reading: r.feed(prompt)))  # type: ignore[misc]
+                one.prefill_ms.append(watch.ms(partial(_in_chunks, reading, prompt)))
                 if time_again + 1 < settings["prefills"]:
                     reading.close()
                 else:
                     readings.append(reading)
                 yield len(prompt)
+                if one.contestant.reads_at_once:
+                    reading = one.contestant.reading(model)
+                    one.at_once_ms.append(watch.ms(partial(reading.feed, prompt)))
+                    reading.close()
+                    yield len(prompt)
         for step, token in enumerate(forced):
             is_last = step + 1 == len(forced)
             for one, reading in _turned(list(zip(timed, readings, strict=True)), step):
@@ -142,6 +153,12 @@ def _at(
         for reading in readings:
             reading.close()
     return timed
+
+
+def _in_chunks(reading: Reading, ids: list[int]) -> None:
+    """As every run reads a prompt."""
+    for start in range(0, len(ids), PROMPT_CHUNK_TOKENS):
+        reading.feed(ids[start : start + PROMPT_CHUNK_TOKENS])
 
 
 def _turned(pairs: list[tuple[_Timed, Reading]], by: int) -> list[tuple[_Timed, Reading]]:
@@ -201,6 +218,7 @@ def copy_gb_per_second(device: torch.device) -> float:
 def _rows(context: int, timed: list[_Timed]) -> list[list[Cell]]:
     decode = {one.contestant.name: statistics.median(one.decode_ms) for one in timed}
     prefill = {one.contestant.name: statistics.median(one.prefill_ms) for one in timed}
+    at_once = {one.contestant.name: statistics.median(one.at_once_ms) for one in timed if one.at_once_ms}
     rows: list[list[Cell]] = []
     for one in timed:
         name = one.contestant.name
@@ -209,7 +227,8 @@ def _rows(context: int, timed: list[_Timed]) -> list[list[Cell]]:
             [
                 context, one.contestant.label, decode[name], low, high,
                 _ratio(decode, name, LIBRARY), _ratio(decode, name, FULL),
-                prefill[name], _ratio(prefill, name, LIBRARY),
+                prefill[name], _ratio(prefill, name, LIBRARY), at_once.get(name),
+                prefill[name] / at_once[LIBRARY] if LIBRARY in at_once else None,
                 one.held_bytes, one.transient_bytes,
             ]
         )  # fmt: skip
@@ -225,7 +244,8 @@ def _table(rows: list[list[Cell]]) -> Table:
         [
             ("context", "count"), ("speed_cache", "text"), ("decode_ms", "ms"), ("decode_low_ms", "ms"),
             ("decode_high_ms", "ms"), ("decode_to_library", "norm"), ("decode_to_full", "norm"),
-            ("prefill_ms", "ms"), ("prefill_to_library", "norm"),
+            ("prefill_ms", "ms"), ("prefill_to_library", "norm"), ("at_once_ms", "ms"),
+            ("prefill_to_at_once", "norm"),
             ("held_bytes", "bytes"), ("transient_bytes", "bytes"),
         ],
         rows,
@@ -254,7 +274,7 @@ def _finding(found: dict[int, list[_Timed]], marks: dict[str, Any]) -> str:
             "lab.speed.finding.machine",
             threads=marks["threads"],
             rate=format_number(marks["copy_gb_s"]),
-            chunk=CHUNK_SIZE,
+            chunk=PROMPT_CHUNK_TOKENS,
         )
     )
     if marks["missing"]:

@@ -213,6 +213,48 @@ def test_many_rows_agree_with_the_tiled_read(rows, shape):
     assert (seen.mass() - expected.mass()).abs().max() <= 1e-6
 
 
+@pytest.mark.parametrize("before", [0, 3, 40])
+@pytest.mark.parametrize("window", [None, 150])
+def test_a_chunk_of_more_rows_than_share_a_mask_agrees_in_float64(before, window):
+    """Sinks and the rest, whose first rows stand before its first token when the chunk begins the text; in a
+    window the rest starts later for each row, and the newest rows see nothing of its oldest tokens."""
+    generator = torch.Generator().manual_seed(before)
+    rows, sinks = 600, 4
+    tokens = before + rows
+    query = torch.randn(1, 4, rows, 64, generator=generator)
+    keys, values = (torch.randn(1, 2, tokens, 64, generator=generator) for _ in range(2))
+    last = range(before, tokens)
+    first = [sinks if window is None else max(sinks, r - window) for r in last]
+    parts, wide = [], []
+    for low, high, start, stop in (
+        ([0] * rows, [min(sinks, r + 1) for r in last], 0, sinks),
+        (first, [r + 1 for r in last], sinks, tokens),
+    ):
+        sides = [(None, x[:, :, start:stop]) for x in (keys, values)]
+        for kind, made in ((Piece, parts), (Wide, wide)):
+            piece = kind(start, *sides)
+            piece.rows = RowRule.of(low, high, CPU)
+            made.append(piece)
+    got = read(query, parts, 0.125, None)
+    expected = attend(query.double(), wide, 0.125)
+    assert (got.output - expected.output).abs().max() <= 2e-6
+    assert parts[1].rows.is_causal(sinks, tokens) == (window is None)
+
+
+def test_rows_are_causal_only_where_they_are_the_newest_tokens():
+    def rule(low, high):
+        return RowRule.of(low, high, CPU)
+
+    own = rule([0, 0, 0], [8, 9, 10])
+    assert own.is_causal(0, 10)
+    assert own.is_causal(9, 10)  # two rows see nothing of it
+    assert not own.is_causal(0, 11)  # a token that nobody sees
+    assert not rule([0, 0, 0], [8, 8, 10]).is_causal(0, 10)
+    assert not rule([0, 0, 8], [8, 9, 10]).is_causal(0, 10)  # one row no longer sees the first
+    assert rule([4, 4, 4], [8, 9, 10]).is_causal(4, 10)
+    assert rule([4, 4, 4], [8, 9, 10]).is_causal(0, 10)  # tokens 0 to 3 are older than the rows
+
+
 SESSIONS = [
     CacheConfig(2, 8, Middle.KEEP),
     CacheConfig(2, 8, Middle.EVICT, position=Position.IN_CACHE),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kvviz import lab
+from kvviz.config import PROMPT_CHUNK_TOKENS
 from kvviz.lab import contestants as entries
 from kvviz.lab.speed import CONTEXTS, Watch, copy_gb_per_second
 
@@ -58,11 +59,42 @@ def test_the_library_copies_its_cache_each_step_and_ours_does_not(done):
     assert peak["transformers DynamicCache"] > layer_bytes > peak["full precision"] > 0
 
 
+def test_everyone_reads_in_the_same_chunks_and_the_library_at_once_too(tiny, monkeypatch):
+    fed: dict[str, list[int]] = {}
+
+    class Fed:
+        def __init__(self, reading, name):
+            self._reading, self._name = reading, name
+
+        def feed(self, ids):
+            fed.setdefault(self._name, []).append(len(ids))
+            return self._reading.feed(ids)
+
+        def __getattr__(self, name):
+            return getattr(self._reading, name)
+
+    own = entries.Contestant.reading
+    monkeypatch.setattr(entries.Contestant, "reading", lambda one, model: Fed(own(one, model), one.name))
+    *_, last, result = lab.perform(tiny("llama", context=2048, head_dim=64), "speed", SMALL)
+    prompt, steps = 1024 - 8, [1] * 8
+    chunks = [PROMPT_CHUNK_TOKENS, prompt - PROMPT_CHUNK_TOKENS]
+    assert fed["full"] == fed["k8v4"] == fed["sinks-window"] == chunks + steps
+    assert fed["dynamic"] == [*chunks, prompt, *steps]
+    assert last.done == last.total == sum(map(sum, fed.values()))
+    main = result.tables["speed"]
+    chunked, at_once = main.column("prefill_ms"), main.column("at_once_ms")
+    assert at_once[0] > 0
+    assert at_once[1:] == [None] * 3
+    assert main.column("prefill_to_library") == [ms / chunked[0] for ms in chunked]
+    assert main.column("prefill_to_at_once") == [ms / at_once[0] for ms in chunked]
+
+
 def test_without_a_base_there_is_no_ratio(tiny):
     model = tiny("llama", context=2048, head_dim=64)
     *_, result = lab.perform(model, "speed", SMALL | {"caches": ["sinks-window"]})
     main = result.tables["speed"]
     assert main.column("decode_to_library") == main.column("prefill_to_library") == [None]
+    assert main.column("prefill_to_at_once") == main.column("at_once_ms") == [None]
 
 
 def test_missing_packages_are_named_and_left_out(monkeypatch):
