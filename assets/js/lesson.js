@@ -1,26 +1,8 @@
-// A lesson: where it stands among the others, its questions and what may be pressed; below the figures, why it is so.
+// A lesson's four steps, one of them open: its questions and what may be pressed; beside the figures, why it is so.
 // Everything is set as text, nothing as markup. What is typed before it is locked in stays here.
 (() => {
   const { make } = window.kvviz;
-  const TURN = { PageDown: "next", n: "next", N: "next", PageUp: "previous", p: "previous", P: "previous" };
-  const TYPING = "input:not([type=radio]), textarea, select, [contenteditable=true]";
   const drafts = {}; // lesson -> question -> answer
-
-  /** The query that the page gave, for another lesson. */
-  function turned(query, key) {
-    const said = new URLSearchParams(query);
-    said.set("lesson", key);
-    return said;
-  }
-
-  /** The address in this browser: a lesson, and what the present one says to the page itself (language, host). */
-  function ownAddress(query, key) {
-    const said = turned(query, key);
-    for (const [name, words] of new URLSearchParams(location.search)) {
-      if (name === "lang" || name === "view" || name.startsWith("__")) said.append(name, words);
-    }
-    return window.kvviz.share.address(said);
-  }
 
   function button(name, { label, enabled }, onClick) {
     const node = make("button", `kv-lesson-button kv-lesson-${name}`, label);
@@ -29,27 +11,6 @@
     node.disabled = !enabled;
     node.addEventListener("click", onClick);
     return node;
-  }
-
-  function navigation({ label, items, total }, go) {
-    const nav = make("nav", "kv-lesson-nav");
-    nav.setAttribute("aria-label", label);
-    const list = make("ol");
-    for (const item of items) {
-      const entry = make("li");
-      const chip = make("button", item.done ? "kv-done" : "");
-      chip.type = "button";
-      chip.dataset.id = `go-${item.key}`;
-      chip.title = `${item.title} (${item.state})`;
-      chip.append(make("b", "", item.done ? `${item.number} ✓` : String(item.number)), make("span", "", item.title));
-      chip.setAttribute("aria-label", `${item.number} ${item.title}: ${item.state}`);
-      if (item.current) chip.setAttribute("aria-current", "step");
-      chip.addEventListener("click", () => go(item.key));
-      entry.append(chip);
-      list.append(entry);
-    }
-    nav.append(list, make("p", "kv-lesson-total", total));
-    return nav;
   }
 
   function options(question, draft) {
@@ -98,130 +59,157 @@
     field.dataset.question = question.key;
     field.append(make("legend", "", `${number}. ${question.ask}`));
     field.append(question.options ? options(question, draft) : estimate(question, draft));
-    if (question.verdict) field.append(verdict(question.verdict));
     return field;
   }
 
+  /** A question that is answered, in as few lines as it takes: what was said, or what the run says to it. */
+  function answered(question, number, told) {
+    const box = make("div", "kv-lesson-answered");
+    box.dataset.question = question.key;
+    box.append(make("p", "kv-lesson-asked", `${number}. ${question.ask}`));
+    if (told && question.verdict) box.append(verdict(question.verdict));
+    else if (question.said) box.append(make("p", "kv-lesson-said", question.said));
+    return box;
+  }
+
+  /** How the predictions stand, a line each. */
+  function marks(questions) {
+    const list = make("ul", "kv-lesson-marks");
+    questions.forEach(({ verdict: found }, i) => {
+      if (!found) return;
+      const line = make("li");
+      line.dataset.kind = found.kind;
+      const head = make("span", "kv-verdict-head");
+      head.append(`${i + 1}. `, make("b", "", found.title), found.measured && ` ${found.measured}`);
+      line.append(head);
+      list.append(line);
+    });
+    return list;
+  }
+
   /** Where the focus was, it stays, or goes to what comes after it. */
-  function keepFocus(root, fill, after = {}) {
+  function keepFocus(root, fill, after = []) {
     const id = root.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     fill();
     if (!id) return;
-    const find = (name) => name && root.querySelector(`[data-id="${CSS.escape(name)}"]:not(:disabled)`);
-    (find(id) ?? find(after[id]) ?? find("stored"))?.focus({ preventScroll: true });
+    const find = (name) => root.querySelector(`[data-id="${CSS.escape(name)}"]:not(:disabled)`);
+    [id, ...after].map(find).find((node) => node?.getClientRects().length)?.focus({ preventScroll: true });
   }
 
-  window.kvviz.define("lesson-nav", (root, trigger) => {
-    let value = null;
-
-    function go(key) {
-      if (!key) return;
-      history.replaceState(history.state, "", ownAddress(value.query, key));
-      trigger("click", { action: "go", lesson: key });
-    }
-
-    document.addEventListener("keydown", (event) => {
-      if (!value?.instructor || !root.offsetParent || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.target instanceof Element && event.target.matches(TYPING)) return;
-      const turn = TURN[event.key];
-      if (turn) go(value[turn].key);
-      else if (event.key.toLowerCase() === "r") trigger("click", { action: "reveal" });
-      else return;
-      event.preventDefault();
-    });
-
-    async function copy(node) {
-      const field = window.kvviz.share.addressField(value.words.address);
-      field.value = window.kvviz.share.address(value.query);
-      const tools = node.closest(".kv-lesson-tools");
-      tools.querySelector(".kv-share-address")?.remove();
-      tools.append(field);
-      const copied = await window.kvviz.share.toClipboard(field.value, field);
-      node.textContent = copied ? value.words.copied : value.words.copy_by_hand;
-      node.dataset.copied = String(copied);
-      if (!copied) return;
-      field.remove();
-      node.focus();
-    }
-
-    function tools() {
-      const box = make("div", "kv-lesson-tools");
-      for (const name of ["previous", "next"]) {
-        const { key, label } = value[name];
-        box.append(button(name, { label, enabled: Boolean(key) }, () => go(key)));
-      }
-      const link = button("copy", { label: value.words.copy, enabled: true }, () => copy(link));
-      box.append(link);
-      return box;
-    }
-
-    return {
-      draw(next) {
-        if (!next.title) return;
-        value = next;
-        root.closest(".kv-lesson")?.classList.toggle("kv-large", value.instructor);
-        root.dataset.lesson = value.key;
-        const title = make("h2", "", value.title);
-        title.tabIndex = -1;
-        const head = make("div", "kv-lesson-head");
-        head.append(title, tools());
-        const story = make("p", "kv-lesson-story", value.story);
-        const refused = value.refused ? [make("p", "kv-lesson-refused", value.refused)] : [];
-        refused.forEach((line) => line.setAttribute("role", "alert"));
-        keepFocus(root, () => root.replaceChildren(...refused, navigation(value, go), head, story));
-        if (value.moved) title.focus({ preventScroll: true });
-      },
-    };
-  });
+  window.kvviz.lesson = { button, keepFocus };
 
   window.kvviz.define("lesson", (root, trigger) => {
-    function press(value, name) {
+    const chosen = {}; // lesson -> the step that is open, and the state of things when it was opened
+    let value = null;
+
+    function press(name) {
       if (name === "live") trigger("submit", {});
       else if (name === "lock") trigger("click", { action: "lock", answers: { ...drafts[value.key] } });
       else trigger("click", { action: name });
     }
 
-    function predict(value) {
-      const step = make("section", "kv-lesson-step");
-      step.append(make("h3", "", value.steps.predict));
-      value.questions.forEach((question, i) => step.append(ask(question, i + 1, drafts[value.key])));
-      const { lock } = value.buttons;
-      if (lock.shown) step.append(button("lock", lock, () => press(value, "lock")));
-      return step;
+    function presses(...names) {
+      const row = make("div", "kv-lesson-runs");
+      for (const name of names) {
+        const one = value.buttons[name];
+        if (one?.shown) row.append(button(name, one, () => press(name)));
+      }
+      return row;
     }
 
-    function run(value) {
-      const step = make("section", "kv-lesson-step");
-      const runs = make("div", "kv-lesson-runs");
-      for (const [name, one] of Object.entries(value.buttons)) {
-        if (one.shown && name !== "lock") runs.append(button(name, one, () => press(value, name)));
+    const panels = {
+      predict: ({ questions, key }) => {
+        const asked = make("div", "kv-lesson-questions");
+        asked.append(...questions.map((question, i) => ask(question, i + 1, drafts[key])));
+        return [asked, presses("lock")];
+      },
+      run: ({ questions }) => {
+        const said = make("div", "kv-lesson-questions");
+        const given = questions.filter((question) => question.said);
+        said.append(...given.map((question) => answered(question, questions.indexOf(question) + 1, false)));
+        return [said, presses("stored", "live", "stop")];
+      },
+      observe: ({ questions }) => questions.map((question, i) => answered(question, i + 1, true)),
+      explain: ({ questions }) => [marks(questions)],
+    };
+
+    /** The step that is open: the one a person chose, until things move on. */
+    function opened() {
+      const state = `${value.locked} ${value.running} ${value.kind}`;
+      const at = chosen[value.key];
+      const may = value.steps.find(({ key }) => key === at?.step)?.enabled;
+      if (at?.state !== state || !may) chosen[value.key] = { state, step: value.open };
+      return chosen[value.key].step;
+    }
+
+    function show(step) {
+      root.closest(".kv-lesson").dataset.step = step;
+      for (const part of root.querySelectorAll(".kv-lesson-step")) part.hidden = part.dataset.step !== step;
+      for (const one of root.querySelectorAll(".kv-lesson-steps button")) {
+        if (one.dataset.id === `step-${step}`) one.setAttribute("aria-current", "step");
+        else one.removeAttribute("aria-current");
       }
+    }
+
+    function stepper() {
+      const list = make("ol", "kv-lesson-steps");
+      list.setAttribute("aria-label", value.steps_label);
+      value.steps.forEach(({ key, label, note, done, enabled }, i) => {
+        const one = make("button", done ? "kv-done" : "");
+        one.type = "button";
+        one.dataset.id = `step-${key}`;
+        one.disabled = !enabled;
+        const words = make("span", "", label);
+        words.append(make("small", "", note));
+        one.append(make("b", "", done ? "✓" : String(i + 1)), words);
+        one.addEventListener("click", () => {
+          chosen[value.key].step = key;
+          show(key);
+        });
+        const entry = make("li");
+        entry.append(one);
+        list.append(entry);
+      });
+      return list;
+    }
+
+    function panel({ key, label }) {
+      const part = make("section", "kv-lesson-step");
+      part.dataset.step = key;
+      part.setAttribute("aria-label", label);
+      part.append(...panels[key](value));
+      return part;
+    }
+
+    function fill(step) {
       const note = make("p", "kv-lesson-note", value.note);
       note.setAttribute("role", "status");
-      step.append(make("h3", "", value.steps.run), note, runs, make("p", "kv-lesson-source", value.source));
-      return step;
+      const source = make("p", "kv-lesson-source", value.source);
+      root.replaceChildren(stepper(), source, note, presses("reveal"), ...value.steps.map(panel));
+      show(step);
     }
 
     return {
-      draw(value) {
-        if (!value.questions) return;
+      draw(next) {
+        if (!next.questions) return;
+        value = next;
         drafts[value.key] ??= {};
         root.dataset.lesson = value.key;
         root.dataset.locked = String(value.locked);
         root.dataset.source = value.kind;
-        const after = { lock: "stored", live: "stop", stop: "live" };
-        keepFocus(root, () => root.replaceChildren(predict(value), run(value)), after);
+        root.closest(".kv-lesson").classList.toggle("kv-seen", Boolean(value.kind));
+        const step = opened();
+        const after = { run: ["stop", "stored"], observe: ["step-observe"] }[step] ?? [];
+        keepFocus(root, () => fill(step), after);
       },
     };
   });
 
   window.kvviz.define("lesson-tell", (root) => ({
-    draw({ observe, look_for: lookFor, explain, paragraphs, keys }) {
-      const parts = [];
-      if (observe) parts.push(make("h3", "", observe), make("p", "kv-lesson-look", lookFor));
-      if (explain) parts.push(make("h3", "", explain), ...paragraphs.map((words) => make("p", "", words)));
-      if (keys) parts.push(make("p", "kv-lesson-keys", keys));
-      root.replaceChildren(...parts);
+    draw({ look_for: lookFor, paragraphs, keys }) {
+      const why = make("div", "kv-lesson-why");
+      why.append(...paragraphs.map((words) => make("p", "", words)));
+      root.replaceChildren(make("p", "kv-lesson-look", lookFor), why, make("p", "kv-lesson-keys", keys));
     },
   }));
 })();

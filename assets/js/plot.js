@@ -21,6 +21,36 @@
   /** A click this near means a point. */
   const NEAR_PX = 14;
 
+  /** Beside words there is less height than below them. */
+  const BESIDE = matchMedia("(min-width: 901px)");
+  const LETTER_PX = 7;
+
+  /** ``words`` in lines of about ``most`` letters. */
+  function wrapped(words, most) {
+    const lines = [""];
+    for (const word of words.split(" ")) {
+      if (lines.at(-1) && lines.at(-1).length + word.length >= most) lines.push(word);
+      else lines.push(`${lines.pop()} ${word}`.trim());
+    }
+    return lines.join("<br>");
+  }
+
+  /** A layout in a lower picture: the legend keeps to its edge, and what stands upright has the room it needs. */
+  function lowered(layout, height) {
+    const low = { ...layout, height };
+    if (layout.legend) low.legend = { ...layout.legend, xref: "container", yref: "container", y: 0, yanchor: "bottom" };
+    for (const [name, axis] of Object.entries(layout)) {
+      if (axis.categoryarray && name.startsWith("y")) low[name] = { ...axis, dtick: 1, tickfont: { ...axis.tickfont, size: 12 } };
+      if (!/^yaxis\d*$/.test(name) || !axis.title?.text) continue;
+      low[name] = { ...axis, title: { ...axis.title, text: wrapped(axis.title.text, (0.55 * height) / LETTER_PX) } };
+    }
+    return low;
+  }
+
+  function layoutOf({ figure, height_beside: beside }) {
+    return beside && BESIDE.matches ? lowered(figure.layout, beside) : figure.layout;
+  }
+
   /** Smaller words where there is little room, so that titles side by side do not meet. */
   function fitted(layout, width) {
     if (width >= NARROW) return layout;
@@ -79,6 +109,7 @@
     let value = null;
     let selected = null;
     let busy = false;
+    let reserved = false;
     let again = false;
 
     async function react() {
@@ -92,8 +123,13 @@
         const library = await libraryReady();
         do {
           again = false;
-          const { data, layout, config } = value.figure;
+          const { data, config } = value.figure;
+          const layout = layoutOf(value);
           node.style.height = `${layout.height}px`;
+          const reserves = layout.legend?.yref === "container";
+          // the library keeps the margin of a legend that is gone
+          if (reserved && !reserves) library.purge(node);
+          reserved = reserves;
           await library.react(node, data.map(drawableTrace), themedLayout(fitted(layout, root.clientWidth), selected), config);
         } while (again);
         tellTwin();

@@ -22,7 +22,7 @@ from kvviz.lessons.lesson import (
 )
 from kvviz.lessons.registry import LESSONS, lesson, lesson_keys, tasks
 from kvviz.lessons.stored import has_stored, load, save, stored_path
-from kvviz.lessons.words import answer_words, explanation, feedback, option_label, prompt, story
+from kvviz.lessons.words import answer_words, explanation, feedback, look_for, option_label, prompt, story
 
 __all__ = [
     "LESSONS",
@@ -44,6 +44,7 @@ __all__ = [
     "lesson",
     "lesson_keys",
     "load",
+    "look_for",
     "option_label",
     "prompt",
     "read_answer",

@@ -33,6 +33,11 @@ def story(lesson: Lesson, stored: Evidence) -> str:
     return text(f"lesson.{lesson.key}.story", **lesson.given(stored))
 
 
+def look_for(lesson: Lesson, evidence: Evidence) -> str:
+    """What to see in the figures."""
+    return text(f"lesson.{lesson.key}.look_for", **lesson.facts(evidence))
+
+
 def number_words(value: float, unit: Unit) -> str:
     """A number of an estimate."""
     match unit:

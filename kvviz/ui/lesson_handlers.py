@@ -14,7 +14,7 @@ import gradio as gr
 from kvviz import lessons
 from kvviz.errors import KvvizError
 from kvviz.lessons import Score
-from kvviz.ui import lesson_links, lesson_views
+from kvviz.ui import lesson_evidence, lesson_figures, lesson_links, lesson_nav, lesson_views
 from kvviz.ui.components import encode
 from kvviz.ui.context import AppContext
 from kvviz.ui.form import FormError
@@ -29,7 +29,7 @@ from kvviz.ui.views import notice
 SKIP = gr.skip()
 TICK = 0.5
 #: navigation, lesson, line, figures, explanation, tables
-N_VIEWS = 3 + lesson_views.MOST_FIGURES + 2
+N_VIEWS = 3 + lesson_figures.MOST_FIGURES + 2
 _NAV, _LINE = 0, 2  # their places
 
 Views: TypeAlias = list[Any]
@@ -52,7 +52,7 @@ class LessonHandlers:
             views = self._all(request, course)
             if not lesson_links.lesson_link().is_named(query):
                 return [*views, SKIP]
-            views[_NAV] = encode(lesson_views.nav_view(course, refused=refused_words(error)))
+            views[_NAV] = encode(lesson_nav.nav_view(course, refused=refused_words(error)))
             return [*views, gr.Tabs(selected=TAB)]
         course = self._change(request, lambda course: opened(said or {}, course))
         return [*self._all(request, course), SKIP if said is None else gr.Tabs(selected=TAB)]
@@ -123,7 +123,7 @@ class LessonHandlers:
 
     def _check_model(self, lesson: lessons.Lesson, name: str) -> None:
         """A lesson that speaks of one model's shape is not run on another."""
-        facts = lesson_views.stored_evidence(lesson).results[lesson.tasks[0].name].model
+        facts = lesson_evidence.stored_evidence(lesson).results[lesson.tasks[0].name].model
         if lesson.bound and name not in (facts.name, facts.source):
             raise KvvizError("lesson_model", model=facts.name, given=name)
 
@@ -168,9 +168,9 @@ class LessonHandlers:
         live = self._live(request, course)
         try:
             views = [
-                lesson_views.nav_view(course, moved=moved), lesson_views.lesson_view(course, live), notice(),
-                *lesson_views.plots(course, live), lesson_views.tell_view(course, live),
-                lesson_views.tables(course, live),
+                lesson_nav.nav_view(course, moved=moved), lesson_views.lesson_view(course, live), notice(),
+                *lesson_figures.plots(course, live), lesson_views.tell_view(course, live),
+                lesson_figures.tables(course, live),
             ]  # fmt: skip
         except KvvizError as error:
             return _only_line(notice(str(error), "error"))
@@ -190,7 +190,7 @@ def _with_score(course: Course, key: str, live: LessonRun | None) -> Course:
     lesson, station = lessons.lesson(key), course.station(key)
     if station.score is not None or not station.is_locked:
         return course
-    evidence = lesson_views.evidence_of(lesson, station, live)
+    evidence = lesson_evidence.evidence_of(lesson, station, live)
     assert evidence is not None
-    verdicts = lesson_views.judged(lesson, station, evidence)
+    verdicts = lesson_evidence.judged(lesson, station, evidence)
     return course.change(key, score=Score.of(list(verdicts.values())))

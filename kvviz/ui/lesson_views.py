@@ -1,54 +1,22 @@
-"""A lesson as the values of its live views: what is asked, what may be pressed, what the run says.
+"""A lesson's four steps as the values of its views: predict, run, observe, explain, and what may be pressed.
 
-Knows courses, lessons, results and figures; does not know gradio, nor when a view is sent.
+Knows courses, lessons and evidence; does not know gradio, nor when a view is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kvviz import lessons
-from kvviz.catalogue import language, text
-from kvviz.experiment import LabResult
-from kvviz.figures.lab import lab_panels
-from kvviz.lessons import Choice, Estimate, Evidence, Lesson, Pick, Question, Verdict
-from kvviz.ui import lab_views, lesson_links
+from kvviz.catalogue import text
+from kvviz.lessons import Evidence
+from kvviz.ui import lab_views
 from kvviz.ui.lesson_course import Course, Station
+from kvviz.ui.lesson_evidence import evidence_of, source_words, stored_evidence
+from kvviz.ui.lesson_nav import points
+from kvviz.ui.lesson_questions import question_view
 from kvviz.ui.lesson_runs import LessonRun
 from kvviz.ui.views import notice
-from kvviz.units import format_ms
-
-MOST_FIGURES = 2
-#: Figures for the last row of a lecture hall.
-_LARGE_FONT, _LARGE_HEIGHT = 17, 1.15
-
-
-def stored_evidence(lesson: Lesson) -> Evidence:
-    """The stored runs of a lesson's tasks, in the words of the language that is spoken.
-
-    Raises:
-        KvvizError: one of them cannot be read.
-    """
-    return Evidence({task.name: lessons.load(task.name, language()) for task in lesson.tasks})
-
-
-def evidence_of(lesson: Lesson, station: Station, live: LessonRun | None) -> Evidence | None:
-    """What the station shows; None when nothing is shown. A live run that is gone gives way to the stored."""
-    if not station.shown:
-        return None
-    if station.shown == "live" and live is not None and len(live.results) == len(lesson.tasks):
-        return Evidence(live.results, "live")
-    return stored_evidence(lesson)
-
-
-def judged(lesson: Lesson, station: Station, evidence: Evidence) -> dict[str, Verdict]:
-    """The verdict on every locked prediction."""
-    return {
-        question.key: lessons.check(question, station.answers[question.key], evidence)
-        for question in lesson.questions
-        if question.key in station.answers
-    }
 
 
 def lesson_view(course: Course, live: LessonRun | None, *, is_running: bool = False) -> dict[str, Any]:
@@ -58,7 +26,10 @@ def lesson_view(course: Course, live: LessonRun | None, *, is_running: bool = Fa
     evidence = evidence_of(lesson, station, live)
     return {
         "key": lesson.key,
-        "steps": {name: text(f"lessons.step.{name}") for name in ("predict", "run")},
+        "steps": _steps(course, evidence),
+        "open": _open_step(station, evidence, is_running=is_running),
+        "steps_label": text("lessons.steps"),
+        "running": is_running,
         "questions": [
             question_view(course, lesson, question, evidence, stored) for question in lesson.questions
         ],
@@ -70,118 +41,43 @@ def lesson_view(course: Course, live: LessonRun | None, *, is_running: bool = Fa
     }
 
 
-def nav_view(course: Course, *, moved: bool = False, refused: str = "") -> dict[str, Any]:
-    """All lessons with how far each is, and what the current one is about. ``moved``: the page turned to
-    it; ``refused``: why a link was not opened."""
-    lesson, keys = lessons.lesson(course.current), lessons.lesson_keys()
-    place = keys.index(course.current)
-    score, done = course.total
-    total = text("lessons.total", got=_points(score.got), most=score.most, done=done, all=len(keys))
-    return {
-        "key": lesson.key,
-        "title": text(f"lesson.{lesson.key}.title"),
-        "story": lessons.story(lesson, stored_evidence(lesson)),
-        "query": lesson_links.written(course),
-        "moved": moved,
-        "refused": refused,
-        "instructor": course.instructor,
-        "label": text("lessons.nav"),
-        "items": [
-            {
-                "key": key,
-                "number": i,
-                "title": text(f"lesson.{key}.title"),
-                "state": _state_words(course.station(key)),
-                "done": course.station(key).score is not None,
-                "current": key == course.current,
-            }
-            for i, key in enumerate(keys, 1)
-        ],
-        "previous": {"key": keys[place - 1] if place else "", "label": text("lessons.previous")},
-        "next": {"key": keys[place + 1] if place + 1 < len(keys) else "", "label": text("lessons.next")},
-        "words": {
-            "copy": text("lessons.copy"),
-            "copied": text("lessons.copied"),
-            "copy_by_hand": text("lessons.copy_by_hand"),
-            "address": text("lessons.address"),
-        },
-        "total": total if done else text("lessons.intro"),
+def _steps(course: Course, evidence: Evidence | None) -> list[dict[str, Any]]:
+    """All four, whether they may be opened, and how a done one went in a word."""
+    station, is_seen = course.station(), evidence is not None
+    score = station.score
+    stands = {
+        "predict": (True, station.is_locked, text("lessons.done.predict")),
+        "run": (
+            course.may_run or is_seen,
+            is_seen,
+            text(f"lessons.done.{evidence.source}") if evidence is not None else "",
+        ),
+        "observe": (is_seen, score is not None and not course.held, _score_words(station)),
+        "explain": (is_seen and not course.held, False, ""),
     }
+    return [
+        {
+            "key": name,
+            "label": text(f"lessons.step.{name}"),
+            "enabled": enabled,
+            "done": done,
+            "note": note if done else "",
+        }
+        for name, (enabled, done, note) in stands.items()
+    ]
 
 
-def _state_words(station: Station) -> str:
-    if station.score is not None:
-        return text("lessons.state.done", got=_points(station.score.got), most=station.score.most)
-    return text(f"lessons.state.{'locked' if station.is_locked else 'open'}")
+def _score_words(station: Station) -> str:
+    if station.score is None:
+        return ""
+    return text("lessons.state.done", got=points(station.score.got), most=station.score.most)
 
 
-def _points(points: float) -> str:
-    return f"{points:.1f}".removesuffix(".0")
-
-
-def question_view(
-    course: Course, lesson: Lesson, question: Question, evidence: Evidence | None, stored: Evidence
-) -> dict[str, Any]:
-    """One question; with evidence also what it says, unless the answers are held back."""
-    station = course.station()
-    answer = station.answers.get(question.key)
-    value: dict[str, Any] = {
-        "key": question.key,
-        "ask": lessons.prompt(lesson, question, stored),
-        "locked": station.is_locked,
-        "answer": answer,
-        "verdict": None,
-    }
-    match question:
-        case Estimate():
-            value |= {"unit": text(f"lessons.unit.{question.unit}"), "label": text("lessons.number_label")}
-            if answer is not None and question.unit == "share":
-                value["answer"] = round(100 * float(answer), 6)
-        case Choice() | Pick():
-            value["options"] = [
-                {"value": option, "label": lessons.option_label(lesson, question, option, stored)}
-                for option in question.options
-            ]
-    if evidence is not None and not course.held:
-        value["verdict"] = verdict_view(lesson, question, answer, evidence, stored)
-    return value
-
-
-def verdict_view(
-    lesson: Lesson, question: Question, answer: Any, evidence: Evidence, stored: Evidence
-) -> dict[str, Any]:
-    """How a prediction stands and what was measured; without a prediction, what was measured."""
-    if answer is None:
-        answer_told = _best(question, evidence)
-        verdict = lessons.check(question, answer_told, evidence) if answer_told != "" else None
-        said, kind, title = "", "told", text("lessons.verdict.told")
-    else:
-        verdict = lessons.check(question, answer, evidence)
-        said = text("lessons.you_said", answer=lessons.answer_words(lesson, question, answer, stored))
-        kind, title = verdict.kind, text(f"lessons.verdict.{verdict.kind}")
-        if isinstance(question, Pick):
-            title = text("lessons.verdict.score", score=f"{100 * verdict.score:.0f}")
-    if verdict is None:
-        return {"kind": kind, "title": title, "said": said, "measured": "", "words": ""}
-    measured = lessons.answer_words(lesson, question, verdict.truth.best, stored)
-    return {
-        "kind": kind,
-        "title": title,
-        "said": said,
-        "measured": text("lessons.measured", answer=measured),
-        "words": lessons.feedback(lesson, question, verdict, evidence),
-    }
-
-
-def _best(question: Question, evidence: Evidence) -> Any:
-    match question:
-        case Choice():
-            return question.truth(evidence).best
-        case Estimate():
-            return question.truth(evidence)
-        case Pick():
-            scores = {k: v for k, v in question.scores(evidence).items() if v is not None}
-            return max(scores, key=lambda option: scores[option], default="")
+def _open_step(station: Station, evidence: Evidence | None, *, is_running: bool) -> str:
+    """The step that is next to be done."""
+    if is_running or (station.is_locked and evidence is None):
+        return "run"
+    return "predict" if evidence is None else "observe"
 
 
 def _note(course: Course, station: Station, evidence: Evidence | None) -> str:
@@ -212,27 +108,14 @@ def _buttons(course: Course, station: Station, *, is_running: bool) -> dict[str,
     return made
 
 
-def source_words(evidence: Evidence) -> str:
-    """Where the numbers come from: stored or live, which model, which weights."""
-    results = list(evidence.results.values())
-    facts = results[0].model
-    return text(
-        f"lessons.from_{evidence.source}",
-        model=facts.name, device=facts.device.split(":")[0].upper(), dtype=facts.dtype,
-        hash=facts.weights_hash[:8], time=format_ms(sum(result.elapsed_ms for result in results)),
-    )  # fmt: skip
-
-
 def tell_view(course: Course, live: LessonRun | None) -> dict[str, Any]:
     """What to look for, and why it is so."""
     lesson = lessons.lesson(course.current)
     evidence = evidence_of(lesson, course.station(), live)
     if evidence is None:
-        return {"observe": "", "look_for": "", "explain": "", "paragraphs": [], "keys": _keys(course)}
+        return {"look_for": "", "paragraphs": [], "keys": _keys(course)}
     return {
-        "observe": text("lessons.step.observe"),
-        "look_for": text(f"lesson.{lesson.key}.look_for"),
-        "explain": "" if course.held else text("lessons.step.explain"),
+        "look_for": lessons.look_for(lesson, evidence),
         "paragraphs": [] if course.held else lessons.explanation(lesson, evidence),
         "keys": _keys(course),
     }
@@ -240,63 +123,6 @@ def tell_view(course: Course, live: LessonRun | None) -> dict[str, Any]:
 
 def _keys(course: Course) -> str:
     return text("lessons.instructor.keys") if course.instructor else ""
-
-
-def plots(course: Course, live: LessonRun | None) -> list[dict[str, Any]]:
-    """``MOST_FIGURES`` plot values; unused ones are empty."""
-    lesson = lessons.lesson(course.current)
-    evidence = evidence_of(lesson, course.station(), live)
-    shown: list[dict[str, Any]] = []
-    if evidence is not None:
-        for task, panel in lesson.figures:
-            figure = _figure(evidence.results[task], panel, is_stored=evidence.source == "stored")
-            if figure is not None:
-                shown.append(_large(figure) if course.instructor else figure)
-    return [*shown, *[lab_views.EMPTY_PLOT] * (MOST_FIGURES - len(shown))]
-
-
-def _figure(result: LabResult, panel: str, *, is_stored: bool) -> dict[str, Any] | None:
-    panels = lab_panels(result, is_stored=is_stored)
-    drawn = next((made for made in panels if made.key == panel), None)
-    if drawn is None:
-        return None
-    title = text(f"lab.{result.experiment}.panel.{panel}.title")
-    return {"name": title, "heading": title, "figure": drawn.payload}
-
-
-def _large(value: Mapping[str, Any]) -> dict[str, Any]:
-    layout = value["figure"]["layout"]
-    larger = layout | {
-        "font": layout.get("font", {}) | {"size": _LARGE_FONT},
-        "height": round(_LARGE_HEIGHT * layout["height"]),
-    }
-    if "legend" in layout:
-        larger["legend"] = layout["legend"] | {"font": {"size": _LARGE_FONT - 1}}
-    return {**value, "figure": value["figure"] | {"layout": larger}}
-
-
-def tables(course: Course, live: LessonRun | None) -> dict[str, Any]:
-    """The numbers behind the figures; what is computed from them comes first and open."""
-    lesson = lessons.lesson(course.current)
-    evidence = evidence_of(lesson, course.station(), live)
-    if evidence is None:
-        return {"tables": []}
-    computed = [
-        lab_views.table_value(lab_views.table_title(name), made) | {"open": True}
-        for name, made in lesson.computed(evidence).items()
-    ]
-    measured = []
-    for task, name in lesson.tables:
-        result = evidence.results[task]
-        title = _table_title(lesson, result, name)
-        measured.append(lab_views.table_value(title, result.tables[name]) | {"open": False})
-    return {"tables": [*computed, *measured]}
-
-
-def _table_title(lesson: Lesson, result: LabResult, name: str) -> str:
-    title = lab_views.table_title(name)
-    alike = [table for _, table in lesson.tables].count(name) > 1
-    return text("lessons.table_of", title=title, bits=result.settings.get("bits", "")) if alike else title
 
 
 def progress(run: LessonRun, loading: dict[str, Any], *, is_loaded: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from kvviz.ui.language import page_path
 SCRIPTS = (
     "language",  # first: it may leave for another page
     "kvviz", "twin", "plot", "strip", "panel", "table", "atlas", "atlas_thumbs", "atlas_canvas", "atlas_map",
-    "atlas_table", "atlas_replay", "calculator", "share", "opener", "glossary", "lesson",
+    "atlas_table", "atlas_replay", "calculator", "share", "opener", "glossary", "lesson", "lesson_nav",
 )  # fmt: skip
 STYLES = ("kvviz", "lab", "atlas", "calculator", "share", "compare", "glossary", "lesson")
 #: Whoever waits in line takes a thread for as long as it looks at its place.

@@ -16,10 +16,22 @@ from tests.browser.conftest import SCREENSHOTS
 
 Open = Callable[..., Page]
 WORDS = (
-    "#lesson-nav button", "#lesson-nav h2", ".kv-lesson-total", ".kv-lesson-story", "#lesson legend",
-    ".kv-lesson-options label span", ".kv-verdict-box p", ".kv-lesson-button", ".kv-lesson-source",
-    "#lesson-tell p", "#lesson-tell h3",
-)  # fmt: skip
+    "#lesson-nav button",
+    "#lesson-nav h2",
+    ".kv-lesson-total",
+    ".kv-lesson-story",
+    ".kv-lesson-button",
+    ".kv-lesson-source",
+    "#lesson-tell p",
+    ".kv-lesson-steps button",
+    ".kv-lesson-steps small",
+)
+#: What each step has besides.
+STEP_WORDS = {
+    "predict": ("#lesson legend", ".kv-lesson-options label span"),
+    "observe": (".kv-lesson-asked", ".kv-verdict-box p"),
+    "explain": (".kv-lesson-marks li", ".kv-lesson-why p"),
+}  # fmt: skip
 
 
 def at(open_page: Open, query: str, **size: int) -> Page:
@@ -73,7 +85,13 @@ def test_a_whole_lesson_right(right: Page) -> None:
         assert box is not None
         assert box["width"] > 250
     assert right.locator("#lesson-tables details").count() == 1, "the numbers in words"
-    assert right.locator("#lesson-tell p").count() >= 3
+    assert right.is_visible(".kv-lesson-look")
+    assert not right.is_visible(".kv-lesson-why")
+    right.click("#lesson [data-id=step-explain]")
+    assert right.locator(".kv-lesson-why p").count() >= 2
+    assert right.is_visible(".kv-lesson-why")
+    assert right.locator(".kv-lesson-marks li").count() == 3
+    right.click("#lesson [data-id=step-observe]")
 
 
 def test_a_locked_prediction_cannot_be_changed(right: Page) -> None:
@@ -91,13 +109,16 @@ def test_it_can_be_read(right: Page, theme: str) -> None:
     right.wait_for_timeout(600)
     SCREENSHOTS.mkdir(exist_ok=True)
     right.screenshot(path=SCREENSHOTS / f"lesson-1280-{theme}.png", full_page=True)
-    weak = [
-        (where, round(ratio, 2))
-        for where, ratio in right.evaluate(acting.CONTRAST, list(WORDS))
-        if ratio < 4.5
-    ]
+    weak = []
+    for step, words in STEP_WORDS.items():
+        right.click(f"#lesson [data-id=step-{step}]")
+        right.mouse.move(5, 5)
+        right.wait_for_timeout(400)
+        found = right.evaluate(acting.CONTRAST, [*words] if step == "predict" else [*WORDS, *words])
+        weak += [(step, where, round(ratio, 2)) for where, ratio in found if ratio < 4.5]
+        assert violations(right) == [], step
     assert not weak
-    assert violations(right) == [], "with the answers open"
+    right.click("#lesson [data-id=step-observe]")
 
 
 @pytest.mark.parametrize("width", [390, 640])  # a phone; 1280 at 200 % zoom
@@ -131,6 +152,10 @@ def test_a_whole_lesson_wrong_and_by_keyboard(open_page: Open) -> None:
     assert kinds(page) == ["wrong"] * 3
     assert "0 of 3" in page.inner_text(".kv-lesson-total")
     assert "99.0 %" in page.inner_text("#lesson [data-question=weight] .kv-verdict-head")
+    page.wait_for_function("document.activeElement.dataset.id === 'step-observe'")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.is_visible(".kv-lesson-why"), "the next step is a key away"
 
 
 def test_what_is_not_answered_is_asked_for(open_page: Open) -> None:

@@ -18,7 +18,7 @@ from kvviz.figures.compare_maps import pair_maps
 from kvviz.figures.lab import lab_panels
 from kvviz.record import RunRecord
 from kvviz.timeline import LINKS
-from kvviz.ui import compare_views, lesson_views, views
+from kvviz.ui import compare_views, lesson_evidence, views
 from kvviz.ui.desk import OffloadChoice
 from kvviz.ui.offload_views import OFFLOAD
 from kvviz.ui.runs import ViewChoice
@@ -77,7 +77,7 @@ def test_what_was_measured_says_so() -> None:
 
 @pytest.mark.parametrize("lesson", lessons.LESSONS, ids=lambda lesson: lesson.key)
 def test_figures_of_a_lesson_say_where_their_numbers_come_from(lesson: lessons.Lesson) -> None:
-    results = lesson_views.stored_evidence(lesson).results
+    results = lesson_evidence.stored_evidence(lesson).results
     for task, _ in lesson.figures:
         for panel in lab_panels(results[task], is_stored=True):
             assert not claims(panel.payload), panel.key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from kvviz.ui import lab_views, lesson_views
+from kvviz.ui import lab_views, lesson_figures
 from kvviz.ui.components import data_tables, live_plot, live_view, notice_line
 from kvviz.ui.context import AppContext
 from kvviz.ui.lesson_handlers import LessonHandlers
@@ -21,7 +21,7 @@ KEY = "lessons"
 
 def build(context: AppContext, page: Page) -> None:
     """Lay the tab out and wire it."""
-    with gr.Column(elem_classes="kv-lesson"):
+    with gr.Column(elem_id="lesson-card", elem_classes="kv-lesson"):
         nav = live_view("lesson-nav", {"title": ""}, "lesson-nav")
         with gr.Row(elem_classes="kv-lesson-main"):
             with gr.Column(elem_classes="kv-lesson-left"):
@@ -31,9 +31,9 @@ def build(context: AppContext, page: Page) -> None:
             with gr.Column(elem_classes="kv-lesson-plots"):
                 plots = [
                     live_plot(lab_views.EMPTY_PLOT, f"lesson-plot-{i}", ["kv-lab-plot"])
-                    for i in range(lesson_views.MOST_FIGURES)
+                    for i in range(lesson_figures.MOST_FIGURES)
                 ]
-        tables = data_tables(lab_views.tables(None), "lesson-tables")
+                tables = data_tables(lab_views.tables(None), "lesson-tables")
     handlers = LessonHandlers(context)
     views = [nav, asked, line, *plots, told, tables]
     pending = gr.State("")
