@@ -145,7 +145,7 @@
     function show(step) {
       root.closest(".kv-lesson").dataset.step = step;
       for (const part of root.querySelectorAll(".kv-lesson-step")) part.hidden = part.dataset.step !== step;
-      for (const one of root.querySelectorAll(".kv-lesson-steps button")) {
+      for (const one of root.querySelectorAll("[data-id|=step]")) {
         if (one.dataset.id === `step-${step}`) one.setAttribute("aria-current", "step");
         else one.removeAttribute("aria-current");
       }

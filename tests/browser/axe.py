@@ -6,8 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
+from tests.browser.conftest import SCREENSHOTS
+
+PHONE: ViewportSize = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 GRAVE = ("serious", "critical")
 
 
@@ -30,3 +34,22 @@ def violations(page: Page) -> list[str]:
         for one in found
         if one["impact"] in GRAVE
     ]
+
+
+def read_in(page: Page, name: str, theme: str) -> None:
+    """In one theme: pictures on a wide page and a phone, nothing grave found, no sideways scrolling."""
+    page.set_viewport_size(DESKTOP)
+    if page.evaluate("document.body.classList.contains('dark')") != (theme == "dark"):
+        page.click("#theme")
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(600)
+    SCREENSHOTS.mkdir(exist_ok=True)
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)
+        page.wait_for_timeout(800)
+        page.screenshot(path=SCREENSHOTS / f"{name.format(width=size['width'])}.png", full_page=True)
+        if size is DESKTOP:
+            assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], "no sideways scrolling"
+    page.set_viewport_size(DESKTOP)
+    page.wait_for_timeout(300)

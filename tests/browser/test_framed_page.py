@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Frame, Page
 
 from kvviz.host import Limits
 from tests.ui.served import served, tiny_context
@@ -25,8 +26,8 @@ def site() -> Iterator[str]:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            frame = f'<iframe src="{self.path[1:]}" style="width:1200px;height:800px"></iframe>'
-            self.wfile.write(frame.encode())
+            frame = f'<iframe src="{escape(self.path[1:])}" style="width:1200px;height:800px"></iframe>'
+            self.wfile.write(f"{frame}<textarea></textarea>".encode())
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -61,4 +62,73 @@ def test_other_sites_may_not_frame_it(browser: Browser, site: str) -> None:
         page.goto(f"{site}/{address}/")
         page.wait_for_timeout(1500)
         assert page.frame_locator("iframe").locator("#run").count() == 0
+        page.close()
+
+
+#: Tab by tab: a link, its copy button, where it stands by hand, and what says that the page is restored.
+LINKS = {
+    "run": ("n=7", "#copy-link-run", "#link-run", "#tokens input", "7"),
+    "compare": ("n=9", "#copy-link-cmp", "#link-cmp", "#tokens-cmp input", "9"),
+    "lessons": (
+        "lesson=window&instructor=1&answers=held",
+        "#lesson-nav [data-id=copy]",
+        "#lesson-nav",
+        "",
+        "",
+    ),
+}
+SELECTED = "(({ value, selectionStart: a, selectionEnd: b }) => value.slice(a, b))(document.activeElement)"
+#: A browser in which no page may write to the clipboard in any way.
+CLOSED = "document.execCommand = () => false"
+
+
+def is_restored(page: Page | Frame, tab: str) -> bool:
+    """Whether the page shows what the tab's link says, once it is there."""
+    _, copy, _, field, value = LINKS[tab]
+    page.wait_for_selector(f"{copy} >> visible=true", timeout=60_000)
+    if tab == "lessons":
+        page.wait_for_selector("#lesson .kv-view[data-lesson=window]")
+        return page.is_visible("#lesson [data-id=reveal]")
+    page.wait_for_function(
+        "([field, value]) => document.querySelector(field)?.value === value", arg=[field, value]
+    )
+    return page.input_value(field) == value
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["as it is", "closed"])
+@pytest.mark.parametrize("tab", list(LINKS))
+def test_a_link_in_a_frame_restores_and_can_be_had(
+    browser: Browser, site: str, tab: str, is_closed: bool
+) -> None:
+    query, copy, place, *_ = LINKS[tab]
+    context = tiny_context(Limits(frame_ancestors=FRAMERS))
+    with served(context, root_path=FOLDER) as target, proxied(target) as address:
+        page = browser.new_page()
+        if is_closed:
+            page.add_init_script(CLOSED)
+        page.goto(f"{site}/{address}/?v=1&tab={tab}&{query}")
+        framed = page.frames[1]
+        assert is_restored(framed, tab)
+        framed.evaluate(
+            "navigator.clipboard.writeText('by the page').then(() => { throw Error('open'); }, () => 0)"
+        )
+        framed.click(copy)
+        told = framed.wait_for_selector(f"{place} [data-copied]")
+        assert told is not None
+        if told.get_attribute("data-copied") == "true":
+            page.focus("textarea")
+            page.keyboard.press("Control+V")
+            link = page.input_value("textarea")
+        else:
+            field = f"{place} .kv-share-address"
+            link = framed.input_value(field)
+            selected = framed.evaluate(SELECTED)
+            assert framed.is_visible(field)
+            assert selected == link, "ready to be copied by hand"
+        assert (told.get_attribute("data-copied") == "false") >= is_closed
+        assert link.startswith(f"{address}/?v=1&tab={tab}&")
+        second = browser.new_page()
+        second.goto(link)
+        assert is_restored(second, tab)
+        second.close()
         page.close()

@@ -13,8 +13,7 @@ from kvviz.events import TIMELINE_KINDS
 from kvviz.figures.timeline import ALWAYS
 from kvviz.timeline import LINKS
 from tests.browser import acting
-from tests.browser.axe import violations
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.axe import read_in
 
 Open = Callable[..., Page]
 TOKENS = 8
@@ -130,17 +129,5 @@ def test_the_slider_leads_to_the_prompt_and_a_to_no_offload(shown: Page) -> None
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_it_can_be_read(shown: Page, open_page: Open, language: str) -> None:
     page = shown if language == "en" else offloaded(open_page(path="zh"), "zh")
-    SCREENSHOTS.mkdir(exist_ok=True)
     for theme in ("light", "dark"):
-        page.set_viewport_size({"width": 1280, "height": 800})
-        if page.evaluate("document.body.classList.contains('dark')") != (theme == "dark"):
-            page.click("#theme")
-        page.mouse.move(5, 5)
-        page.wait_for_timeout(600)
-        page.screenshot(path=SCREENSHOTS / f"offload-1280-{theme}-{language}.png", full_page=True)
-        assert violations(page) == []
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.wait_for_timeout(800)
-        page.screenshot(path=SCREENSHOTS / f"offload-390-{theme}-{language}.png", full_page=True)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, "no sideways scrolling"
-    page.set_viewport_size({"width": 1280, "height": 800})
+        read_in(page, f"offload-{{width}}-{theme}-{language}", theme)
