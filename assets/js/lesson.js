@@ -127,7 +127,7 @@
         const said = make("div", "kv-lesson-questions");
         const given = questions.filter((question) => question.said);
         said.append(...given.map((question) => answered(question, questions.indexOf(question) + 1, false)));
-        return [said, presses("stored", "live", "stop")];
+        return [said];
       },
       observe: ({ questions }) => questions.map((question, i) => answered(question, i + 1, true)),
       explain: ({ questions }) => [marks(questions)],
@@ -142,9 +142,15 @@
       return chosen[value.key].step;
     }
 
+    /** Running comes after predicting, but for a lecturer, who may do it with the questions in view. */
+    function mayRunIn(step) {
+      return step === "run" || (step === "predict" && !value.locked && value.buttons.stored.enabled);
+    }
+
     function show(step) {
       root.closest(".kv-lesson").dataset.step = step;
       for (const part of root.querySelectorAll(".kv-lesson-step")) part.hidden = part.dataset.step !== step;
+      root.querySelector(".kv-lesson-go").hidden = !mayRunIn(step);
       for (const one of root.querySelectorAll("[data-id|=step]")) {
         if (one.dataset.id === `step-${step}`) one.setAttribute("aria-current", "step");
         else one.removeAttribute("aria-current");
@@ -185,7 +191,9 @@
       const note = make("p", "kv-lesson-note", value.note);
       note.setAttribute("role", "status");
       const source = make("p", "kv-lesson-source", value.source);
-      root.replaceChildren(stepper(), source, note, presses("reveal"), ...value.steps.map(panel));
+      const go = presses("stored", "live", "stop");
+      go.classList.add("kv-lesson-go");
+      root.replaceChildren(stepper(), source, note, presses("reveal"), ...value.steps.map(panel), go);
       show(step);
     }
 
