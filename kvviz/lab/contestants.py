@@ -14,6 +14,8 @@ from kvviz.config import CacheConfig
 from kvviz.engine import LanguageModel
 from kvviz.models.library import LibraryCache, is_installed
 
+#: of a prompt that everyone reads at a time; nobody looks at the attention, so larger chunks than a run's pay
+CHUNK_TOKENS = 512
 #: what every ratio's denominator is called
 LIBRARY, FULL = "dynamic", "full"
 PEERS: tuple[LibraryCache, ...] = ("quanto", "hqq")

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 
 from kvviz.catalogue import text
-from kvviz.config import PROMPT_CHUNK_TOKENS
 from kvviz.engine import LanguageModel
 from kvviz.engine.run import check_length
 from kvviz.experiment import Cell, Control, ExperimentInfo, LabResult, Table, table
 from kvviz.lab.bench import Bench, Experiment, Experimenting, Tokens
-from kvviz.lab.contestants import FULL, LIBRARY, NAMES, Contestant, Reading, contestants
+from kvviz.lab.contestants import CHUNK_TOKENS, FULL, LIBRARY, NAMES, Contestant, Reading, contestants
 from kvviz.units import format_ms, format_number
 
 CONTEXTS = ("1024", "4096", "8192")
@@ -156,9 +155,9 @@ def _at(
 
 
 def _in_chunks(reading: Reading, ids: list[int]) -> None:
-    """As every run reads a prompt."""
-    for start in range(0, len(ids), PROMPT_CHUNK_TOKENS):
-        reading.feed(ids[start : start + PROMPT_CHUNK_TOKENS])
+    """As a run reads a prompt."""
+    for start in range(0, len(ids), CHUNK_TOKENS):
+        reading.feed(ids[start : start + CHUNK_TOKENS])
 
 
 def _turned(pairs: list[tuple[_Timed, Reading]], by: int) -> list[tuple[_Timed, Reading]]:
@@ -274,7 +273,7 @@ def _finding(found: dict[int, list[_Timed]], marks: dict[str, Any]) -> str:
             "lab.speed.finding.machine",
             threads=marks["threads"],
             rate=format_number(marks["copy_gb_s"]),
-            chunk=PROMPT_CHUNK_TOKENS,
+            chunk=CHUNK_TOKENS,
         )
     )
     if marks["missing"]:

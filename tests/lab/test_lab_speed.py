@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from kvviz import lab
-from kvviz.config import PROMPT_CHUNK_TOKENS
 from kvviz.lab import contestants as entries
 from kvviz.lab.speed import CONTEXTS, Watch, copy_gb_per_second
 
@@ -77,7 +76,7 @@ def test_everyone_reads_in_the_same_chunks_and_the_library_at_once_too(tiny, mon
     monkeypatch.setattr(entries.Contestant, "reading", lambda one, model: Fed(own(one, model), one.name))
     *_, last, result = lab.perform(tiny("llama", context=2048, head_dim=64), "speed", SMALL)
     prompt, steps = 1024 - 8, [1] * 8
-    chunks = [PROMPT_CHUNK_TOKENS, prompt - PROMPT_CHUNK_TOKENS]
+    chunks = [entries.CHUNK_TOKENS, prompt - entries.CHUNK_TOKENS]
     assert fed["full"] == fed["k8v4"] == fed["sinks-window"] == chunks + steps
     assert fed["dynamic"] == [*chunks, prompt, *steps]
     assert last.done == last.total == sum(map(sum, fed.values()))
