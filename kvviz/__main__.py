@@ -189,8 +189,9 @@ def _compare(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _read(path: str) -> str:
+    """A prompt; the line end that closes a text file is not part of it, as in the page."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError("prompt_file", path=path, reason=reason) from error

@@ -209,7 +209,7 @@ class SamplingConfig:
         _check_int("seed", self.seed, minimum=0)
 
 
-#: of a prompt that a run reads at a time: larger ones make products faster, but not looking at their attention
+#: of a prompt that a run reads at a time: larger ones make products faster, but looking at them slower
 PROMPT_CHUNK_TOKENS = 256
 
 

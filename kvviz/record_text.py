@@ -35,6 +35,7 @@ from kvviz.config import RunConfig
 from kvviz.errors import KvvizError
 from kvviz.events import MASS_TIERS, MemorySnapshot, ModelFacts, Tier
 from kvviz.record import RunRecord
+from kvviz.units import format_count
 
 _MOST_LAYERS, _MOST_HEADS, _MOST_HEAD_DIM, _MOST_TOKENS = 512, 1024, 4096, 1 << 17
 _MOST_LABEL = 200
@@ -59,7 +60,7 @@ def to_text(records: Sequence[RunRecord], most_characters: int) -> list[dict[str
         plain = [_to_plain(_thinned(record, stride)) for record in records]
         if sum(len(json.dumps(p)) for p in plain) <= most_characters:
             return plain
-    raise KvvizError("file_large", most=most_characters)
+    raise KvvizError("file_large", most=format_count(most_characters))
 
 
 def from_text(plain: Any, allowance: Allowance) -> RunRecord:

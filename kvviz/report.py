@@ -21,6 +21,7 @@ from kvviz.config import CacheConfig, RunConfig
 from kvviz.errors import KvvizError
 from kvviz.record import RunRecord
 from kvviz.record_text import from_text, to_text
+from kvviz.units import format_count
 
 #: The largest text that is read, in bytes of UTF-8; no larger one is written.
 MOST_BYTES = 1_000_000
@@ -52,7 +53,7 @@ def to_json(report: Report, most_bytes: int = MOST_BYTES) -> str:
         plain["records"] = to_text(report.records, room)
     content = _dumped(plain)
     if len(content.encode()) > most_bytes:
-        raise KvvizError("file_large", most=MOST_BYTES)
+        raise KvvizError("file_large", most=format_count(MOST_BYTES))
     return content
 
 
@@ -68,7 +69,7 @@ def read(content: str) -> Report:
         KvvizError: too large, no report, or one that breaks a rule.
     """
     if len(content.encode("utf-8", "replace")) > MOST_BYTES:
-        raise KvvizError("file_large", most=MOST_BYTES)
+        raise KvvizError("file_large", most=format_count(MOST_BYTES))
     body = content.lstrip("\ufeff \t\r\n")
     if not body.startswith("{"):
         body = _inside_page(body)

@@ -236,7 +236,11 @@ def _segment(comparison: Comparison, segment: MemorySegment, size: int) -> go.Ba
     )  # fmt: skip
     kind = text(f"figures.kind.{'stored' if comparison.is_stored else 'measured'}")
     color = rgba(style.color, _ALPHA[segment.part])
-    pattern = {"shape": "" if segment.location == "device" else "/", "fgcolor": "rgba(255,255,255,0.55)"}
+    pattern = {
+        "shape": "" if segment.location == "device" else "/",
+        "fillmode": "overlay",  # else plotly leaves the bar's own colour out
+        "fgcolor": "rgba(255,255,255,0.55)",
+    }
     return go.Bar(
         orientation="h",
         y=letters(comparison),

@@ -31,7 +31,7 @@ from kvviz.figures.texts import text_segments
 from kvviz.figures.theme import run_letter
 from kvviz.record import RunRecord, first_divergence
 from kvviz.ui.comparison_runs import ComparisonRun
-from kvviz.ui.views import notice, run_notice
+from kvviz.ui.views import no_text, notice, run_notice, same_key
 from kvviz.units import format_count, format_ms, format_number
 
 Value = dict[str, Any]
@@ -81,7 +81,7 @@ def _panel(records: Sequence[RunRecord], index: int, result: Comparison | None, 
         "segments": text_segments(record, divergence),
         "mark_title": mark,
         "mark_action": text("compare.panel.to_map", token=divergence) if linked else None,
-        "empty": "" if record.text else text(f"ui.panel.{'coming' if record.is_live else 'empty'}"),
+        "empty": no_text(record, "compare.panel.empty"),
         "note": _parting(records, index, divergence) if index and record.generated_ids else "",
         "verdict": verdict_line(verdict(result, index)) if result is not None else "",
         "settings": _settings(record),
@@ -96,7 +96,7 @@ def _settings(record: RunRecord) -> str:
 
 def _parting(records: Sequence[RunRecord], index: int, divergence: int | None) -> str:
     if divergence is None:
-        return text("compare.panel.same")
+        return text(f"compare.panel.{same_key((records[0], records[index]))}")
     return text(
         "compare.panel.parted",
         token=divergence,
@@ -146,13 +146,13 @@ def tables(result: Comparison | None) -> dict[str, Value]:
 
 def _numbers(result: Comparison) -> Value:
     dtype = result.model.dtype
-    columns: list[Value] = [
+    first, last = (
         {"label": text(f"compare.column.{key}.label"), "info": text(f"compare.column.{key}.info"),
          "number": False}
         for key in ("configuration", "settings")
-    ]  # fmt: skip
+    )  # fmt: skip
     rows = result.rows()
-    columns += [
+    numbers: list[Value] = [
         {
             "label": measure_label(row.measure, dtype),
             "info": f"{text(f'figures.kind.{row.kind}')}: {measure_info(row.measure, dtype)}",
@@ -165,13 +165,13 @@ def _numbers(result: Comparison) -> Value:
         for i, entry in enumerate(result.entries)
     ]
     cells = [
-        [*name, *(cell_words(row.values[i], row.measure.unit) for row in rows)]
-        for i, name in enumerate(names)
+        [name, *(cell_words(row.values[i], row.measure.unit) for row in rows), cache]
+        for i, (name, cache) in enumerate(names)
     ]
-    sort = [[*name, *(row.values[i] for row in rows)] for i, name in enumerate(names)]
+    sort = [[name, *(row.values[i] for row in rows), cache] for i, (name, cache) in enumerate(names)]
     return {
         "title": text("compare.title.numbers"),
-        "columns": columns,
+        "columns": [first, *numbers, last],  # the settings are long: the numbers are seen without scrolling
         "cells": cells,
         "sort": sort,
         "open": True,

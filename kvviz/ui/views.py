@@ -46,7 +46,7 @@ def panel(records: Records, index: int) -> dict[str, Any]:
         "text_name": text("ui.panel.text_name", letter=LETTERS[index]),
         "segments": text_segments(record, divergence),
         "mark_title": mark,
-        "empty": "" if record.text else text(f"ui.panel.{'coming' if record.is_live else 'empty'}"),
+        "empty": no_text(record, "ui.panel.empty"),
         "note": _divergence_note(records, divergence) if records[0].generated_ids else "",
         "metrics": [
             metric._asdict() | {"kind_name": text(f"figures.kind.{metric.kind}")}
@@ -55,9 +55,23 @@ def panel(records: Records, index: int) -> dict[str, Any]:
     }
 
 
+def no_text(record: RunRecord, before: str) -> str:
+    """What stands in place of a text that has no words; ``before``: the sentence before there is a run."""
+    if record.text:
+        return ""
+    if record.status == "empty":
+        return text(before)
+    return text(f"ui.panel.{'coming' if record.is_live else 'no_text'}")
+
+
+def same_key(records: Records) -> str:
+    """Of the sentence for texts that do not differ: whether more may come."""
+    return "same" if any(record.is_live for record in records) else "same_to_end"
+
+
 def _divergence_note(records: Records, divergence: int | None) -> str:
     if divergence is None:
-        return text("ui.panel.same")
+        return text(f"ui.panel.{same_key(records)}")
     return text(
         "ui.panel.parted",
         token=divergence,

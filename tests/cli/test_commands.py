@@ -118,9 +118,10 @@ def test_a_seed_repeats_a_run(capsys):
     assert again[0] == again[1]
 
 
-def test_prompt_from_a_file_without_chat(capsys, tmp_path):
+@pytest.mark.parametrize("written", ["héllo", "héllo\n"])
+def test_prompt_from_a_file_without_chat(capsys, tmp_path, written):
     path = tmp_path / "prompt.txt"
-    path.write_text("héllo", encoding="utf-8")
+    path.write_text(written, encoding="utf-8")
     found = answer(capsys, "run", "--prompt-file", str(path), "--no-chat", "--max-new-tokens", "1", *TINY)
     assert found["prompt_tokens"] == len("héllo".encode())
     assert found["config"]["prompt"] == "héllo"

@@ -78,6 +78,15 @@ def test_memory_adds_up_and_keeps_its_scale(made):
     assert notes == [cell_words(made.value("kv_bytes", i), "bytes") for i in range(4)]
 
 
+def test_what_is_not_on_the_device_is_hatched_over_its_own_colour(made):
+    segments = memory_segments(made)
+    assert {segment.location for segment in segments} == {"device", "host"}
+    for segment, bar in zip(segments, draw_bytes(made, segments).data, strict=False):
+        assert bar.marker.pattern.shape == ("" if segment.location == "device" else "/")
+        assert bar.marker.pattern.fillmode == "overlay"
+        assert bar.marker.color
+
+
 def test_loss_is_a_rolling_mean_above_full_precision(made):
     lost = excess(made, rolling=2)
     for i, entry in enumerate(made.entries):

@@ -46,7 +46,7 @@ def test_a_file_is_shown_without_a_model_and_says_that_it_is_stored(context):
     assert {metric["kind"] for metric in panel["metrics"]} == {"stored"}
     for name in ("cmp_memory", "cmp_speed"):
         assert json.loads(views[name])["figure"]["data"], name
-    columns = json.loads(views["cmp_numbers"])["tables"][0]["columns"][2:]
+    columns = json.loads(views["cmp_numbers"])["tables"][0]["columns"][1:-1]
     assert all(column["info"].startswith("stored") for column in columns)
     assert "no attention maps" in json.loads(views["line"])["text"]
 
