@@ -174,7 +174,7 @@ def test_what_is_not_two_runs_is_refused_and_changes_nothing(
         "three.json": (to_json(Report(make_comparison(others=2))), "open it in the Compare tab"),
         "other.html": ("<p>something else</p><script>alert(1)</script>", "holds no report"),
         "evil.json": (json.dumps(evil), "at fault"),
-        "large.json": ("x" * (MOST_BYTES + 1), "at most 1000000 bytes"),
+        "large.json": ("x" * (MOST_BYTES + 1), "at most 1,000,000 bytes"),
     }
     for name, (content, words) in refused.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
