@@ -25,7 +25,6 @@ CACHE_FLAGS = {
 BENCHES = ("quality", "speed")
 LESSON_ACTIONS = ("list", "record")
 _WHOLE_NUMBERS = ("sink", "window", "block")
-_SCORED_CHUNK = 256
 
 
 def parser(default_model: str) -> argparse.ArgumentParser:
@@ -39,7 +38,7 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(score, "start", type=int, default=0)
     _flag(score, "length", type=int, default=2048)
     _flag(score, "skip", type=int, default=512)
-    _add_shared(score, default_model, _SCORED_CHUNK)
+    _add_shared(score, default_model)
     run = _command(commands, "run")
     prompt = run.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help=text("cli.help.prompt"))
@@ -49,7 +48,7 @@ def parser(default_model: str) -> argparse.ArgumentParser:
     _flag(run, "top_p", type=float, default=1.0)
     _flag(run, "seed", type=int, default=0)
     _flag(run, "no_chat", action="store_true")
-    _add_shared(run, default_model, PROMPT_CHUNK_TOKENS)
+    _add_shared(run, default_model)
     _add_compare(_command(commands, "compare"), default_model)
     lab = _command(commands, "lab")
     lab.add_argument("experiment", nargs="?", help=text("cli.help.experiment"))
@@ -111,7 +110,7 @@ def _add_compare(compare: argparse.ArgumentParser, default_model: str) -> None:
     _flag(compare, "start", type=int, default=3000)
     _flag(compare, "length", type=int, default=1024)
     _flag(compare, "skip", type=int, default=256)
-    _flag(compare, "chunk", type=int, default=_SCORED_CHUNK)
+    _flag(compare, "chunk", type=int, default=PROMPT_CHUNK_TOKENS)
     _flag(compare, "model", default=default_model)
     _flag(compare, "json", action="store_true")
 
@@ -136,9 +135,9 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
         _flag(command, flag, type=int if flag in _WHOLE_NUMBERS else str)
 
 
-def _add_shared(command: argparse.ArgumentParser, default_model: str, chunk_tokens: int) -> None:
+def _add_shared(command: argparse.ArgumentParser, default_model: str) -> None:
     _add_cache(command)
-    _flag(command, "chunk", type=int, default=chunk_tokens)
+    _flag(command, "chunk", type=int, default=PROMPT_CHUNK_TOKENS)
     _flag(command, "model", default=default_model)
     _flag(command, "json", action="store_true")
 

@@ -155,7 +155,7 @@ def _at(
 
 
 def _in_chunks(reading: Reading, ids: list[int]) -> None:
-    """As a run reads a prompt."""
+    """In the chunks that everyone reads."""
     for start in range(0, len(ids), CHUNK_TOKENS):
         reading.feed(ids[start : start + CHUNK_TOKENS])
 

@@ -42,31 +42,29 @@ def question_view(
                 for option in question.options
             ]
     if evidence is not None and not course.held:
-        value["verdict"] = verdict_view(lesson, question, answer, evidence, stored)
+        value["verdict"] = _verdict_view(lesson, question, answer, evidence, stored) | {"said": value["said"]}
     return value
 
 
-def verdict_view(
+def _verdict_view(
     lesson: Lesson, question: Question, answer: Any, evidence: Evidence, stored: Evidence
 ) -> dict[str, Any]:
     """How a prediction stands and what was measured; without a prediction, what was measured."""
     if answer is None:
         answer_told = _best(question, evidence)
         verdict = lessons.check(question, answer_told, evidence) if answer_told != "" else None
-        said, kind, title = "", "told", text("lessons.verdict.told")
+        kind, title = "told", text("lessons.verdict.told")
     else:
         verdict = lessons.check(question, answer, evidence)
-        said = text("lessons.you_said", answer=lessons.answer_words(lesson, question, answer, stored))
         kind, title = verdict.kind, text(f"lessons.verdict.{verdict.kind}")
         if isinstance(question, Pick):
             title = text("lessons.verdict.score", score=f"{100 * verdict.score:.0f}")
     if verdict is None:
-        return {"kind": kind, "title": title, "said": said, "measured": "", "words": ""}
+        return {"kind": kind, "title": title, "measured": "", "words": ""}
     measured = lessons.answer_words(lesson, question, verdict.truth.best, stored)
     return {
         "kind": kind,
         "title": title,
-        "said": said,
         "measured": text("lessons.measured", answer=measured),
         "words": lessons.feedback(lesson, question, verdict, evidence),
     }
